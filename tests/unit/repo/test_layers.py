@@ -1,0 +1,84 @@
+"""Imports point one way: a module imports only from its own row's rules and the rows below."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+# Highest first. A module may import modules of lower rows; within a row only what WITHIN names.
+ROWS = (
+    ("__main__",),
+    ("app",),
+    ("routes",),
+    ("auth", "relay", "drain"),
+    ("admission", "upstream", "sse", "health"),
+    ("settings", "errors", "metrics", "log", "keys"),
+)
+
+
+def modules(package: Path) -> dict[str, Path]:
+    """Dotted name below the package -> file."""
+    return {
+        ".".join(p.relative_to(package).with_suffix("").parts): p for p in package.rglob("*.py")
+    }
+
+
+def imported(path: Path, package: str) -> set[str]:
+    """Names of the package's own modules that a file imports, relative to the package."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            targets = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        else:
+            continue
+        found |= {t.removeprefix(f"{package}.") for t in targets if t.startswith(f"{package}.")}
+    return found
+
+
+def row(name: str) -> int | None:
+    head = name.split(".")[0]
+    return next((i for i, names in enumerate(ROWS) if head in names), None)
+
+
+@pytest.mark.parametrize("name", sorted(modules(ROOT / "gateway")))
+def test_every_gateway_module_has_a_row(name: str) -> None:
+    assert name == "__init__" or row(name) is not None, f"give gateway/{name} a row in ROWS"
+
+
+@pytest.mark.parametrize(("name", "path"), sorted(modules(ROOT / "gateway").items()))
+def test_gateway_imports_point_down(name: str, path: Path) -> None:
+    own = row(name)
+    for target in imported(path, "gateway"):
+        below = row(target)
+        if own is None or below is None:
+            continue
+        same_place = target.split(".")[0] == name.split(".")[0]
+        assert below > own or same_place or below == own >= 4, f"{name} imports {target}"
+
+
+@pytest.mark.parametrize(
+    "path", [*(ROOT / "scripts/stackctl").rglob("*.py"), *(ROOT / "docker/engine").rglob("*.py")]
+)
+def test_operator_and_engine_code_needs_only_the_standard_library(path: Path) -> None:
+    """The CLI runs before anything is installed; the launcher runs in images that are not ours.
+
+    fetch and embedded are the exceptions: they run where the engine's packages are.
+    """
+    allowed = set(sys.stdlib_module_names) | {"stackctl", "launcher", "__future__"}
+    if path.stem in {"fetch", "embedded", "hub"}:
+        allowed |= {"huggingface_hub", "transformers", "torch", "gguf"}
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.level == 0:
+            names = [node.module or ""]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        for name in names:
+            assert name.split(".")[0] in allowed, f"{path.relative_to(ROOT)} imports {name}"
