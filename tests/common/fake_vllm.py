@@ -92,8 +92,11 @@ class _Peer:
 class FakeVLLM:
     """The fake, on a loop in a thread of its own. Use as a context manager."""
 
-    def __init__(self, behaviour: Behaviour | None = None, port: int = 0) -> None:
+    def __init__(
+        self, behaviour: Behaviour | None = None, port: int = 0, host: str = "127.0.0.1"
+    ) -> None:
         self.behaviour = behaviour or Behaviour()
+        self.host = host
         self.port = port
         self.log: list[Received] = []
         self._scripts: deque[Script] = deque()
@@ -119,7 +122,7 @@ class FakeVLLM:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     @property
     def requests(self) -> list[Received]:
@@ -154,7 +157,7 @@ class FakeVLLM:
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(
-            self._serve, "127.0.0.1", self.port, backlog=2048, reuse_address=True
+            self._serve, self.host, self.port, backlog=2048, reuse_address=True
         )
         self.port = self._server.sockets[0].getsockname()[1]
 
