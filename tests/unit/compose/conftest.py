@@ -1,0 +1,57 @@
+"""Renders the compose files with the real plugin: `docker compose config` needs no engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from common.compose import GPU, ROOT, Render, Rendered
+
+
+def _plugin() -> bool:
+    if shutil.which("docker") is None:
+        return False
+    asked = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False)
+    return asked.returncode == 0
+
+
+@pytest.fixture(scope="session")
+def compose_plugin() -> None:
+    if _plugin():
+        return
+    if os.environ.get("STACK_REQUIRE_DOCKER") == "1":
+        pytest.fail("STACK_REQUIRE_DOCKER=1, but `docker compose` does not run here")
+    pytest.skip("no Docker Compose plugin on this machine")
+
+
+@pytest.fixture
+def render(tmp_path: Path, compose_plugin: None) -> Render:
+    """render(env=bytes of .env, files=COMPOSE_FILE, overriding=environment) -> Rendered."""
+    project = tmp_path / "project"
+    shutil.copytree(ROOT / "compose", project / "compose")
+    shutil.copy(ROOT / "docker-compose.yml", project)
+
+    def run(
+        env: bytes = b"", files: str = GPU, overriding: Mapping[str, str] | None = None
+    ) -> Rendered:
+        (project / ".env").write_bytes(env)
+        # Nothing of the developer's own environment may decide a test.
+        environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+        result = subprocess.run(
+            ["docker", "compose", "config", "--format", "json"],
+            cwd=project,
+            env=environment | {"COMPOSE_FILE": files} | dict(overriding or {}),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+        model = json.loads(result.stdout) if result.returncode == 0 else {}
+        return Rendered(result.returncode, model, result.stderr, result.stdout)
+
+    return run
