@@ -130,6 +130,13 @@ class Project:
     def build(self, *services: str) -> None:
         self.compose("build", *services, timeout=BUILD_S)
 
+    def write_token(self, data: bytes) -> None:
+        """Replace secrets/hf_token, with the mode that the scheme demands."""
+        path = self.root / "secrets" / "hf_token"
+        path.unlink(missing_ok=True)
+        path.write_bytes(data)
+        path.chmod(0o444)
+
     def logs(self, *services: str) -> str:
         done = self.compose("logs", "--no-color", *services, check=False)
         return done.stdout + done.stderr

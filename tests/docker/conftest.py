@@ -15,7 +15,10 @@ SLOW = f"{CPU}:tests/docker/slow.yml"
 
 
 def _engine_problem() -> str | None:
-    asks = (["docker", "version", "--format", "{{.Server.Version}}"], ["docker", "compose", "version"])
+    asks = (
+        ["docker", "version", "--format", "{{.Server.Version}}"],
+        ["docker", "compose", "version"],
+    )
     for command in asks:
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)

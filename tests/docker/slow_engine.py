@@ -33,7 +33,7 @@ STATUS = {
 class Quiet(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+    def log_message(self, format: str, *args: object) -> None:
         """Requests are not logged."""
 
     def answer(self, body: object) -> None:

@@ -1,0 +1,216 @@
+"""Values of .env and files of secrets/ as the containers see them, right and wrong (B48 to B56)."""
+
+from __future__ import annotations
+
+import errno
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from common.docker_project import Project
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
+
+OPTIONAL = (
+    *("MODEL", "MODEL_REVISION", "SERVED_MODEL_NAME", "GPU_MEMORY_UTILIZATION", "MAX_MODEL_LEN"),
+    *("MAX_NUM_SEQS", "MAX_NUM_BATCHED_TOKENS", "KV_CACHE_DTYPE", "QUANTIZATION"),
+    *("ENABLE_PREFIX_CACHING", "TOOL_CALL_PARSER", "REASONING_PARSER", "API_SERVER_COUNT"),
+    *("REQUIRE_CUDA_GRAPHS", "COMPILATION_CONFIG", "VLLM_EXTRA_ARGS"),
+)
+
+
+@pytest.fixture
+def env(bare: Project) -> Iterator[Path]:
+    """The project's .env, put back afterwards."""
+    path = bare.root / ".env"
+    before = path.read_bytes()
+    yield path
+    path.write_bytes(before)
+
+
+@pytest.fixture
+def token(bare: Project) -> Iterator[Path]:
+    path = bare.root / "secrets" / "hf_token"
+    yield from _kept(path)
+
+
+@pytest.fixture
+def keys(bare: Project) -> Iterator[Path]:
+    path = bare.root / "secrets" / "gateway" / "api_keys.toml"
+    yield from _kept(path)
+
+
+def _kept(path: Path) -> Iterator[Path]:
+    before = path.read_bytes()
+    yield path
+    if path.is_dir():
+        path.rmdir()
+    path.unlink(missing_ok=True)
+    path.write_bytes(before)
+    path.chmod(0o444)
+
+
+def replace(path: Path, data: bytes, mode: int = 0o444) -> None:
+    path.unlink()
+    path.write_bytes(data)
+    path.chmod(mode)
+
+
+def argv(project: Project) -> list[str]:
+    """vLLM's arguments as the launcher in the container builds them."""
+    done = project.compose("run", "--rm", "--no-deps", "-T", "vllm", "--print-argv")
+    return list(json.loads(done.stdout))
+
+
+def value_of(arguments: list[str], flag: str) -> str:
+    """Value of `--flag value` or `--flag=value`."""
+    for i, one in enumerate(arguments):
+        if one == flag:
+            return arguments[i + 1]
+        if one.startswith(f"{flag}="):
+            return one.partition("=")[2]
+    raise AssertionError(f"{flag} is not in {arguments}")
+
+
+def once(project: Project, service: str) -> subprocess.CompletedProcess[str]:
+    """Run the service's own program in a container until it ends by itself."""
+    return project.compose("run", "--rm", "--no-deps", "-T", service, check=False, timeout=120)
+
+
+def test_json_and_quotes_reach_the_engine(bare: Project, env: Path) -> None:
+    """B51, B55: quoted once in .env, whole in the argument list."""
+    config = '{"mode": 3, "inductor_compile_config": {"a": "$HOME x"}}'
+    extra = '--chat-template "/models/a b$c.jinja"'
+    added = f"\nCOMPILATION_CONFIG='{config}'\nVLLM_EXTRA_ARGS='{extra}'\n"
+    env.write_text(env.read_text() + added)
+    found = argv(bare)
+    assert json.loads(value_of(found, "--compilation-config")) == json.loads(config)
+    assert value_of(found, "--chat-template") == "/models/a b$c.jinja"
+
+
+def test_empty_means_unset(bare: Project, env: Path) -> None:
+    """B56: empty, quoted empty and blank give the very arguments of an absent name."""
+    plain = argv(bare)
+    before = env.read_text()
+    for written in ("", '""', "' '"):
+        env.write_text(before + "".join(f"\n{name}={written}" for name in OPTIONAL) + "\n")
+        assert argv(bare) == plain, repr(written)
+
+
+def test_bom_and_crlf_reach_the_engine_clean(bare: Project, env: Path) -> None:
+    """B53: no BOM in the first name, no CR at the end of a value."""
+    env.write_bytes(b"\xef\xbb\xbfMAX_MODEL_LEN=1024\r\nMAX_NUM_SEQS=4\r\n")
+    found = argv(bare)
+    assert value_of(found, "--max-model-len") == "1024"
+    assert value_of(found, "--max-num-seqs") == "4"
+
+
+def test_a_bad_value_is_one_line_and_an_exit_code(bare: Project, env: Path) -> None:
+    env.write_text(env.read_text() + "\nGPU_MEMORY_UTILIZATION=1.5\n")
+    done = bare.compose("run", "--rm", "--no-deps", "-T", "vllm", "--print-argv", check=False)
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if "GPU_MEMORY_UTILIZATION" in line]
+    assert "1.5" in line
+
+
+def test_engine_container_has_no_token_and_no_way_out(bare: Project) -> None:
+    probe = (
+        "import os, socket\n"
+        "assert not os.path.exists('/run/secrets'), os.listdir('/run/secrets')\n"
+        "assert not [n for n in os.environ if 'TOKEN' in n], os.environ\n"
+        # A datagram socket only asks the routing table: nothing is sent.
+        "s = socket.socket(type=socket.SOCK_DGRAM)\n"
+        "print(s.connect_ex(('203.0.113.1', 53)))\n"
+        "print(open('/proc/net/route').read())\n"
+    )
+    words = ("run", "--rm", "--no-deps", "-T", "--entrypoint", "python3", "vllm", "-c", probe)
+    code, _, routes = bare.compose(*words).stdout.partition("\n")
+    assert int(code) == errno.ENETUNREACH
+    assert not [line for line in routes.splitlines() if line.split()[1:2] == ["00000000"]], routes
+
+
+def test_good_token_files_are_taken(bare: Project, token: Path) -> None:
+    """B48: a newline, CRLF, a BOM or spaces around the token are no part of it; empty is none."""
+    for data in (b"", b"\n", b"hf_LEAKMARK\r\n", b"\xef\xbb\xbfhf_LEAKMARK\n", b" hf_LEAKMARK \n"):
+        replace(token, data)
+        done = once(bare, "model")
+        assert done.returncode == 0, (data, done.stdout, done.stderr)
+        assert "LEAKMARK" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("data", [b"hf_LEAKMARK\nhf_OTHER\n", b"changeme\n", b"hf_LEAK\0MARK"])
+def test_bad_token_files_are_named_without_their_value(
+    bare: Project, token: Path, data: bytes
+) -> None:
+    replace(token, data)
+    done = once(bare, "model")
+    assert done.returncode == 12, done.stdout + done.stderr
+    assert "/run/secrets/hf_token" in done.stderr
+    assert "LEAK" not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_token_of_mode_0600_says_what_to_do(bare: Project, token: Path) -> None:
+    """B50: the documented scheme is 0444 inside a folder of 0700."""
+    replace(token, b"hf_LEAKMARK\n", 0o600)
+    done = once(bare, "model")
+    assert done.returncode == 12, done.stdout + done.stderr
+    assert "444" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_token_that_is_a_directory(bare: Project, token: Path) -> None:
+    """B49: what an earlier engine may have left in place of a missing file."""
+    token.unlink()
+    token.mkdir()
+    done = once(bare, "model")
+    assert done.returncode == 12, done.stdout + done.stderr
+    assert "directory" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_missing_token_file_is_an_error_and_stays_missing(bare: Project, token: Path) -> None:
+    """B49: Compose must not make a directory of it."""
+    token.unlink()
+    done = bare.compose("up", "-d", "model", check=False)
+    assert done.returncode != 0
+    assert "hf_token" in done.stderr
+    assert not token.exists()
+    bare.compose("down")
+
+
+def test_missing_keys_folder_is_an_error_and_stays_missing(bare: Project) -> None:
+    folder = bare.root / "secrets" / "gateway"
+    hidden = folder.rename(folder.with_name("hidden"))
+    try:
+        done = bare.compose("up", "-d", "gateway", check=False)
+        assert done.returncode != 0
+        assert not folder.exists()
+    finally:
+        bare.compose("down")
+        hidden.rename(folder)
+
+
+def test_keys_of_mode_0600_are_an_error_with_its_fix(bare: Project, keys: Path) -> None:
+    replace(keys, keys.read_bytes(), 0o600)
+    done = once(bare, "gateway")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "api_keys.toml" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["missing", "directory", "empty", "broken"])
+def test_bad_key_files_end_the_gateway_with_one_line(bare: Project, keys: Path, kind: str) -> None:
+    keys.unlink()
+    if kind == "directory":
+        keys.mkdir()
+    elif kind != "missing":
+        keys.write_bytes(b"" if kind == "empty" else b'[[key]\nname="sk-LEAKMARK"\n')
+        keys.chmod(0o444)
+    done = once(bare, "gateway")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "api_keys.toml" in done.stderr
+    assert "LEAKMARK" not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
