@@ -12,7 +12,7 @@ from stackctl.errors import problem
 SUFFIX = ".template"
 NAME = re.compile(r"\$\{(STACK_[A-Z_]+)\}")
 # Each of these would end the value's quotes or start a variable in nginx's own syntax.
-UNSAFE = re.compile(r"[\"'\\${}\x00-\x1f\x7f]")
+UNSAFE = re.compile(r"[\"';\\${}\x00-\x1f\x7f]")
 
 
 def substitute(text: str, variables: Mapping[str, str]) -> str:
@@ -28,7 +28,7 @@ def substitute(text: str, variables: Mapping[str, str]) -> str:
         if UNSAFE.search(variables[name]) or not variables[name]:
             raise problem(
                 f"{name}={variables[name]!r}",
-                "a value that nginx can quote: no quotes, backslashes, $, braces or line breaks",
+                "a value without quotes, semicolons, backslashes, $, braces or line breaks",
                 "use a plainer value, or move the checkout to a plainer path",
             )
         return variables[name]
