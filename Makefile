@@ -1,0 +1,38 @@
+# The verbs, one line each. `make` lists them. Logic lives in scripts/.
+.DEFAULT_GOAL := help
+.PHONY: help init doctor up down status logs restart key chat setup test check fix
+
+help: ## list the verbs
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Run
+init: ## write .env and secrets/, never overwriting
+	@scripts/stack init
+doctor: ## check this host: found, wanted, fix
+	@scripts/stack doctor
+up: ## check, start, show progress, ask one question, print the URL
+	@scripts/stack up
+down: ## stop everything; keys, models and caches stay
+	@scripts/stack down
+status: ## one screen: model, phase, graphs, KV cache, requests
+	@scripts/stack status
+logs: ## what the services say (S=vllm for one of them)
+	@scripts/stack logs $(S)
+restart: ## restart all services (S=gateway for one of them)
+	@scripts/stack restart $(S)
+
+##@ Use
+key: ## API keys: make key A="add NAME", "list", "show NAME", "revoke NAME"
+	@scripts/stack key $(or $(A),list)
+chat: ## talk to the model in the terminal
+	@scripts/stack chat
+
+##@ Develop
+setup: ## make .venv from the locked requirements
+	@scripts/stack setup
+test: ## all tests that can run on this host (T=tests/unit for some)
+	@scripts/test $(T)
+check: ## ruff, mypy and shellcheck
+	@scripts/check
+fix: ## what ruff can correct by itself
+	@scripts/fix

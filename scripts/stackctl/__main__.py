@@ -1,0 +1,175 @@
+"""The command line: `scripts/stack VERB`. Exit status 0 done, 1 failed, 2 wrong use, 130 Ctrl-C."""
+
+import argparse
+import json
+import signal
+import sys
+from contextlib import nullcontext
+
+from stackctl import chat, doctor, engine_env, facts, init, keys, lifecycle, mode, setup, up
+from stackctl import config as settings
+from stackctl.console import Console
+from stackctl.errors import INTERRUPTED, StackError
+from stackctl.layout import Layout, of_this_checkout
+from stackctl.lock import exclusive, exclusive_keys
+
+CHANGING = frozenset({"up", "down", "restart", "init", "setup"})
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="stack", description="Runs vllm-compose on this host.")
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
+    start = verbs.add_parser("up", help="check, start, follow, ask one question")
+    start.add_argument("--timeout", type=float, metavar="S", help="seconds until it must be ready")
+    verbs.add_parser("down", help="stop everything; keys, models and caches stay")
+    state = verbs.add_parser("status", help="one screen: model, phase, graphs, KV cache, requests")
+    state.add_argument("--json", action="store_true")
+    log = verbs.add_parser("logs", help="what the services say")
+    log.add_argument("service", nargs="?")
+    log.add_argument("-n", "--tail", type=int, default=100, metavar="N")
+    log.add_argument("-f", "--follow", action=argparse.BooleanOptionalAction, default=None)
+    again = verbs.add_parser("restart", help="restart all services or one")
+    again.add_argument("service", nargs="?")
+    verbs.add_parser("init", help="write .env and secrets/; never overwrites")
+    check = verbs.add_parser("doctor", help="check this host: found, wanted, fix")
+    check.add_argument("--json", action="store_true")
+    talk = verbs.add_parser("chat", help="talk to the model")
+    talk.add_argument("message", nargs="*", help="one question; without it, a conversation")
+    install = verbs.add_parser("setup", help="make .venv from the lock")
+    install.add_argument("--engine", action="store_true", help="also local mode's CPU engine")
+    _add_key_verbs(verbs.add_parser("key", help="API keys"))
+    return top
+
+
+def _add_key_verbs(key: argparse.ArgumentParser) -> None:
+    actions = key.add_subparsers(dest="action", required=True, metavar="ACTION")
+    add = actions.add_parser("add", help="make a key and print it")
+    add.add_argument("name")
+    add.add_argument("--models", default="", help="only these, comma between them")
+    add.add_argument("--expires", metavar="DATE", help="2027-01-31 or 2027-01-31T12:00:00Z")
+    every = actions.add_parser("list", help="names, without the keys")
+    every.add_argument("--json", action="store_true")
+    actions.add_parser("revoke", help="remove a key").add_argument("name")
+    actions.add_parser("show", help="print a key").add_argument("name")
+
+
+def run(args: argparse.Namespace, layout: Layout, console: Console) -> int:
+    guard = exclusive(layout) if args.verb in CHANGING else nullcontext()
+    with guard:
+        return VERBS[args.verb](args, layout, console)
+
+
+def _up(args: argparse.Namespace, layout: Layout, console: Console) -> int:
+    return up.up(layout, console, args.timeout)
+
+
+def _down(_: argparse.Namespace, layout: Layout, console: Console) -> int:
+    return lifecycle.down(layout, settings.read(layout), console)
+
+
+def _status(args: argparse.Namespace, layout: Layout, console: Console) -> int:
+    return lifecycle.show_status(layout, settings.read(layout), console, args.json)
+
+
+def _logs(args: argparse.Namespace, layout: Layout, console: Console) -> int:
+    follow = console.is_terminal if args.follow is None else args.follow
+    config = settings.read(layout)
+    return lifecycle.logs(layout, config, console, args.service, follow, args.tail)
+
+
+def _restart(args: argparse.Namespace, layout: Layout, console: Console) -> int:
+    return lifecycle.restart(layout, settings.read(layout), console, args.service)
+
+
+def _init(_: argparse.Namespace, layout: Layout, console: Console) -> int:
+    made = init.make(layout)
+    config = settings.read(layout)
+    host = facts.read_host()
+    chosen = mode.decide(config.get("STACK_MODE"), host.engine, host.gpus)
+    init.keep_compose_file(layout, config, chosen)
+    for item in made or ["nothing: .env and secrets/ are there"]:
+        console.line(f"made {item}")
+    console.line(f"mode: {chosen}. Next: edit .env if you like, then make up")
+    return 0
+
+
+def _doctor(args: argparse.Namespace, layout: Layout, console: Console) -> int:
+    config = settings.read(layout)
+    host = facts.read_host()
+    chosen = mode.decide(config.get("STACK_MODE"), host.engine, host.gpus)
+    found = doctor.examine(layout, config, host, chosen)
+    return doctor.report(console, chosen, found, args.json)
+
+
+def _chat(args: argparse.Namespace, layout: Layout, console: Console) -> int:
+    url = settings.read(layout).url
+    key = keys.usable(layout)
+    if args.message or not sys.stdin.isatty():
+        text = " ".join(args.message) or sys.stdin.read()
+        chat.answer(url, key, [{"role": "user", "content": text}], console)
+    else:
+        chat.converse(url, key, console)
+    return 0
+
+
+def _setup(args: argparse.Namespace, layout: Layout, console: Console) -> int:
+    setup.ensure(layout, console)
+    if args.engine:
+        engine_env.ensure(layout, settings.read(layout), console)
+    return 0
+
+
+def _key(args: argparse.Namespace, layout: Layout, console: Console) -> int:
+    if args.action == "show":
+        console.line(keys.show(layout, args.name))
+    elif args.action == "list":
+        _key_list(keys.listing(layout), console, args.json)
+    else:
+        with exclusive_keys(layout):
+            _key_change(args, layout, console)
+    return 0
+
+
+def _key_list(rows: list[dict[str, object]], console: Console, as_json: bool) -> None:
+    if as_json:
+        console.line(json.dumps({"keys": rows}, indent=2))
+        return
+    for row in rows:
+        limits = [f"{name} {row[name]}" for name in ("models", "expires") if row[name]]
+        console.line(f"{row['name']:<20} {str(row['sha256'])[:12]}  {'; '.join(limits)}".rstrip())
+
+
+def _key_change(args: argparse.Namespace, layout: Layout, console: Console) -> None:
+    if args.action == "revoke":
+        keys.revoke(layout, args.name)
+        console.line(f"revoked {args.name}; it stops working within two seconds")
+        return
+    models = tuple(name.strip() for name in args.models.split(",") if name.strip())
+    expires = keys.parse_expiry(args.expires) if args.expires else None
+    console.line(keys.add(layout, args.name, keys.Restrictions(models, expires)))
+
+
+VERBS = {
+    "up": _up, "down": _down, "status": _status, "logs": _logs, "restart": _restart,
+    "init": _init, "doctor": _doctor, "chat": _chat, "setup": _setup, "key": _key,
+}  # fmt: skip
+
+
+def main() -> int:
+    # `make down` in another terminal, or a closed session, ends us the way Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    console = Console()
+    try:
+        return run(parser().parse_args(), of_this_checkout(), console)
+    except StackError as error:
+        console.error(str(error))
+        return error.code
+    except KeyboardInterrupt:
+        console.error("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:  # `stack logs | head`
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

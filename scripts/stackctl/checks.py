@@ -1,0 +1,229 @@
+"""The doctor's judges: pure functions from facts to a verdict with found, wanted and fix."""
+
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from stackctl import names
+from stackctl.envfile import EnvFile
+from stackctl.facts import Host, Listener
+from stackctl.mode import Gpus, Mode
+
+Status = Literal["ok", "warn", "fail"]
+GIB = 1 << 30
+# !reset (compose/cpu.yml needs it) came with 2.24.4; depends_on.restart and string counts before.
+COMPOSE_MINIMUM = (2, 24, 4)
+ENGINE_MINIMUM = (20, 10)
+LOCAL_MEMORY = 7 * GIB  # a machine sold with 8 GB reports a little less; the engine takes 3.3 GB
+LOCAL_PYTHONS = ((3, 11), (3, 13))
+# Measured: 3.5 GB of engine, 0.3 GB of model, and as much again while pip unpacks.
+LOCAL_FIRST_RUN = 8 * GIB
+LOCAL_LATER = 1 * GIB
+DOCKER_DISK = {"gpu": 40 * GIB, "cpu": 12 * GIB}
+PLACEHOLDERS = frozenset({"changeme", "change-me", "hf_xxx", "your_token", "your-token", "token"})
+
+
+@dataclass(frozen=True)
+class Check:
+    """One judgement. `fix` is empty when all is well."""
+
+    name: str
+    status: Status
+    found: str
+    wanted: str = ""
+    fix: str = ""
+
+    @property
+    def line(self) -> str:
+        if self.status == "ok":
+            return self.found
+        return f"found {self.found}; wanted {self.wanted}; fix: {self.fix}"
+
+    def as_dict(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def python(host: Host, mode: Mode) -> Check:
+    found = ".".join(map(str, host.python))
+    low, high = LOCAL_PYTHONS
+    if mode == "local" and not low <= host.python <= high:
+        return Check(
+            "python", "fail", found, "3.11 to 3.13 (vLLM's CPU build)", "apt install python3.12"
+        )
+    if mode == "local" and not host.has_venv:
+        fix = f"apt install python{found}-venv"
+        return Check("python", "fail", f"{found} without ensurepip", "python -m venv", fix)
+    return Check("python", "ok", found)
+
+
+def platform(host: Host, mode: Mode) -> Check:
+    found = f"{host.system} {host.machine}"
+    if mode == "local" and (host.system, host.machine) != ("Linux", "x86_64"):
+        wanted = "Linux x86_64 (the CPU engine is built for it)"
+        return Check(
+            "platform", "fail", found, wanted, "use Docker (STACK_MODE=cpu) or such a host"
+        )
+    return Check("platform", "ok", found)
+
+
+def memory(host: Host, mode: Mode) -> Check:
+    found = f"{host.memory / GIB:.1f} GiB"
+    if mode == "local" and host.memory < LOCAL_MEMORY:
+        return Check("memory", "fail", found, "8 GB for local mode", "use a larger machine")
+    return Check("memory", "ok", found)
+
+
+def version_tuple(text: str) -> tuple[int, ...]:
+    """`28.2.2-rc1` → (28, 2, 2); an unreadable part ends it."""
+    parts: list[int] = []
+    for part in text.lstrip("v").split("."):
+        digits = part.split("-")[0].split("+")[0]
+        if not digits.isdigit():
+            break
+        parts.append(int(digits))
+    return tuple(parts)
+
+
+def docker(host: Host, mode: Mode) -> list[Check]:
+    if mode == "local":
+        state = host.engine.version or host.engine.detail
+        return [Check("docker", "ok", f"not used in local mode ({state})")]
+    version = host.engine.version
+    if version_tuple(version) < ENGINE_MINIMUM:
+        fix = "curl -fsSL https://get.docker.com | sh"
+        return [Check("docker", "fail", f"engine {version}", "20.10 or newer", fix)]
+    return [Check("docker", "ok", f"engine {version}"), compose(host.compose)]
+
+
+def compose(version: str) -> Check:
+    minimum = ".".join(map(str, COMPOSE_MINIMUM))
+    fix = "apt install docker-compose-plugin (Docker's own repository)"
+    if not version:
+        return Check("compose", "fail", "no docker compose plugin", f"{minimum} or newer", fix)
+    if version_tuple(version) < COMPOSE_MINIMUM:
+        return Check("compose", "fail", version, f"{minimum} or newer", fix)
+    return Check("compose", "ok", version)
+
+
+def gpu_count(gpus: Gpus, wanted: str, mode: Mode) -> Check:
+    """TENSOR_PARALLEL_SIZE against the GPUs of this host; its form is the launcher's to judge."""
+    found = f"{len(gpus.names)} GPU" + ("s" if len(gpus.names) != 1 else "")
+    if gpus.names:
+        found += f" ({', '.join(sorted(set(gpus.names)))})"
+    if mode != "gpu" or not wanted.isdigit() or int(wanted) <= len(gpus.names):
+        return Check("gpu", "ok", found)
+    return Check(
+        "gpu",
+        "fail",
+        f"TENSOR_PARALLEL_SIZE={wanted} and {found}",
+        "at most the number of GPUs",
+        f"TENSOR_PARALLEL_SIZE={len(gpus.names)} in .env",
+    )
+
+
+def port(address: str, number: int, error: str, holder: Listener | None, ours: bool) -> Check:
+    """`error` is why a bind failed (empty = free); `ours` means this very stack listens there."""
+    where = f"{address}:{number}"
+    if ours:
+        return Check("port", "ok", f"{where} (this stack)")
+    if not error:
+        return Check("port", "ok", f"{where} free")
+    if error == "Permission denied":
+        fix = "NGINX_PORT=8080 in .env, or run as root"
+        return Check("port", "fail", f"{where}: {error}", "a port this user may open", fix)
+    if holder is None and error != "Address already in use":
+        return Check(
+            "port", "fail", f"{where}: {error}", "an address of this host", "set NGINX_BIND"
+        )
+    return Check(
+        "port", "fail", f"{where} in use by {_who(holder)}", "a free port", _free_it(holder)
+    )
+
+
+def _who(holder: Listener | None) -> str:
+    if holder is None:
+        return "another program (of another user, or Docker's)"
+    clone = holder.cwd.partition("/.run/")[0] if "/.run/" in holder.cwd else ""
+    whose = f", the stack in {clone}" if clone else ""
+    return f"{holder.name} (pid {holder.pid}{whose})"
+
+
+def _free_it(holder: Listener | None) -> str:
+    stop = f"stop it (kill {holder.pid})" if holder else "stop it"
+    if holder and "/.run/" in holder.cwd:
+        stop = f"make down in {holder.cwd.partition('/.run/')[0]}"
+    return f"{stop}, or set another NGINX_PORT in .env"
+
+
+def disk(place: str, free: int, needed: int) -> Check:
+    found = f"{free / GIB:.1f} GiB free at {place}"
+    if free < needed:
+        return Check(
+            "disk", "fail", found, f"{needed / GIB:.0f} GiB", "free some, or a larger disk"
+        )
+    return Check("disk", "ok", found)
+
+
+def env_names(file: EnvFile | None, environment: dict[str, str]) -> list[Check]:
+    """Unknown names, in .env and (GATEWAY_* only) in the environment."""
+    if file is None:
+        return [Check("env", "fail", "no .env", "the settings", "make init")]
+    strays = [name for name in environment if name.startswith("GATEWAY_")]
+    unknown = [name for name in [*file.values, *strays] if not names.is_known(name)]
+    bad = [_unknown(name) for name in dict.fromkeys(unknown)]
+    return bad + _leftovers(file) + _wiring(file) or [Check("env", "ok", f"{len(file.values)} set")]
+
+
+def _unknown(name: str) -> Check:
+    close = names.nearest(name)
+    fix = f"did you mean {close}?" if close else "remove it"
+    return Check("env", "fail", f"unknown name {name} in .env", "a name of .env.example", fix)
+
+
+def _leftovers(file: EnvFile) -> list[Check]:
+    found = [
+        text for here, text in ((file.has_bom, "a BOM"), (file.has_cr, "CR line ends")) if here
+    ]
+    if not found:
+        return []
+    fix = "sed -i -e '1s/^\\xef\\xbb\\xbf//' -e 's/\\r$//' .env"
+    return [Check("env", "warn", f"{' and '.join(found)} in .env", "plain LF text", fix)]
+
+
+def _wiring(file: EnvFile) -> list[Check]:
+    found = [name for name in names.GATEWAY_WIRING if file.values.get(name, "").strip()]
+    wanted = "these left to the stack (it wires its own parts)"
+    return [Check("env", "warn", f"{name} in .env", wanted, "remove it") for name in found]
+
+
+def token(data: bytes | None, is_folder: bool) -> Check:
+    """secrets/hf_token: `data` None = missing. The value itself is never shown."""
+    where = "secrets/hf_token"
+    if is_folder:
+        fix = f"rmdir {where} && make init"
+        return Check("hf token", "fail", f"a folder at {where}", "a file", fix)
+    if data is None:
+        return Check("hf token", "fail", f"no {where}", "a file (it may be empty)", "make init")
+    if b"\r" in data:
+        fix = f"sed -i 's/\\r$//' {where}"
+        return Check("hf token", "fail", f"CR line ends in {where}", "LF line ends", fix)
+    return _token_value(data.removeprefix(b"\xef\xbb\xbf").strip(), where)
+
+
+def _token_value(value: bytes, where: str) -> Check:
+    if not value:
+        return Check("hf token", "ok", "empty (enough for models without a licence to accept)")
+    if any(byte <= 32 or byte >= 127 for byte in value):
+        found = f"blanks, several lines or control characters in {where}"
+        return Check("hf token", "fail", found, "one token", f"put only the token into {where}")
+    if value.decode("ascii").lower() in PLACEHOLDERS:
+        found = f"a placeholder in {where}"
+        return Check("hf token", "fail", found, "a token, or nothing", f": > {where}")
+    return Check("hf token", "ok", "set")
+
+
+def readable(name: str, path: str, mode: int) -> Check | None:
+    """A file secret keeps its mode in the container, where another user reads it."""
+    if mode & 0o004:
+        return None
+    found = f"mode {mode & 0o777:04o} of {path}"
+    return Check(name, "fail", found, "0444 (the folder is 0700)", f"chmod 444 {path}")

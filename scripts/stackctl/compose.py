@@ -1,0 +1,219 @@
+"""The only file that calls docker compose. COMPOSE_FILE in .env says which files make the stack."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from stackctl import process
+from stackctl.console import Console
+from stackctl.errors import StackError
+from stackctl.layout import Layout
+
+SERVICES = ("nginx", "gateway", "vllm", "model")
+
+
+@dataclass(frozen=True)
+class Container:
+    """One service's container as `docker compose ps` shows it."""
+
+    service: str
+    id: str
+    state: str
+    health: str
+    exit_code: int
+    published: tuple[int, ...]
+
+
+def argv(*words: str) -> list[str]:
+    return ["docker", "compose", *words]
+
+
+def parse_ps(text: str) -> list[Container]:
+    """One JSON object a line (Compose from 2.21) or one array (before)."""
+    stripped = text.strip()
+    if stripped.startswith("["):
+        rows = json.loads(stripped)
+    else:
+        rows = [json.loads(line) for line in stripped.splitlines() if line.startswith("{")]
+    return [_container(row) for row in rows]
+
+
+def _container(row: dict[str, Any]) -> Container:
+    publishers = row.get("Publishers") or []
+    return Container(
+        service=str(row.get("Service", "")),
+        id=str(row.get("ID", "")),
+        state=str(row.get("State", "")),
+        health=str(row.get("Health", "")),
+        exit_code=int(row.get("ExitCode", 0)),
+        published=tuple(p["PublishedPort"] for p in publishers if p.get("PublishedPort")),
+    )
+
+
+class ComposeStack:
+    """The stack of one checkout in Docker."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+
+    def _run(self, *words: str, timeout: float = 60.0) -> process.Result:
+        return process.run(argv(*words), cwd=self._layout.root, timeout=timeout)
+
+    def containers(self) -> dict[str, Container]:
+        done = self._run("ps", "--all", "--format", "json")
+        return {c.service: c for c in parse_ps(done.out)} if done.rc == 0 else {}
+
+    def is_running(self) -> bool:
+        return any(c.state == "running" for c in self.containers().values())
+
+    def build(self, console: Console) -> None:
+        """Build the images with Docker's own progress. Raises StackError with its last line."""
+        console.line("  images: building (quick when nothing changed)")
+        log = self._layout.logs / "build.log"
+        done = process.follow(
+            argv("--progress", "plain", "build"),
+            lambda line: console.progress("images:", line),
+            log=log,
+            cwd=self._layout.root,
+        )
+        if done.rc != 0:
+            raise StackError(
+                f"images: {_telling(done)} (log: {log.relative_to(self._layout.root)})"
+            )
+
+    def up(self, console: Console, idle: Callable[[], None]) -> None:
+        """`docker compose up -d`, which waits for the model's download; its lines are our progress.
+        `idle` is called about once a second meanwhile. Raises StackError."""
+        log = self._layout.logs / "compose-up.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("w", encoding="utf-8") as stream:
+            child = subprocess.Popen(
+                argv("up", "--detach", "--no-build", "--remove-orphans"),
+                cwd=self._layout.root,
+                env=process.clean_env(),
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+            )
+            try:
+                rc = self._await(child, console, idle)
+            finally:
+                if child.poll() is None:
+                    child.terminate()
+                    child.wait()
+        if rc != 0:
+            raise self._why(log.read_text(encoding="utf-8", errors="replace"))
+
+    def _await(
+        self, child: subprocess.Popen[bytes], console: Console, idle: Callable[[], None]
+    ) -> int:
+        while True:
+            try:
+                return child.wait(1.0)
+            except subprocess.TimeoutExpired:
+                line = self.last_log("model")
+                if line.startswith("model:"):
+                    console.progress(line)
+                idle()
+
+    def _why(self, output: str) -> StackError:
+        model = self.containers().get("model")
+        if model and model.state == "exited" and model.exit_code != 0:
+            line = self.last_log("model").removeprefix("model: ")
+            return StackError(f"model: {line}", model.exit_code)
+        return StackError(f"docker compose up: {_telling(process.Result(1, output, ''))}")
+
+    def watch(self) -> Callable[[], str | None]:
+        """A question for later: did the engine end or start again since now?"""
+        before = self._restarts("vllm")
+
+        def trouble() -> str | None:
+            containers = self.containers()
+            for name in ("nginx", "gateway", "vllm"):
+                now = containers.get(name)
+                if now is None or now.state in {"exited", "restarting", "dead"}:
+                    return f"{name} stopped: {self.reason(name)}"
+            return (
+                f"vllm stopped: {self.reason('vllm')}" if self._restarts("vllm") > before else None
+            )
+
+        return trouble
+
+    def _restarts(self, service: str) -> int:
+        found = self.containers().get(service)
+        if found is None:
+            return 0
+        done = process.run(["docker", "inspect", "--format", "{{.RestartCount}}", found.id])
+        return int(done.out.strip()) if done.rc == 0 and done.out.strip().isdigit() else 0
+
+    def started_at(self, service: str) -> float:
+        """Unix seconds of the container's start, 0 when it cannot be told."""
+        found = self.containers().get(service)
+        words = [
+            "docker",
+            "inspect",
+            "--format",
+            "{{.State.StartedAt.Unix}}",
+            found.id if found else "",
+        ]
+        done = process.run(words)
+        return float(done.out.strip()) if done.rc == 0 and done.out.strip().isdigit() else 0.0
+
+    def last_log(self, service: str) -> str:
+        lines = self._log_lines(service, 1)
+        return lines[-1] if lines else ""
+
+    def reason(self, service: str) -> str:
+        lines = self._log_lines(service, 40)
+        telling = [line for line in lines if "fix:" in line or "[emerg]" in line]
+        return (telling or lines or ["(it said nothing)"])[-1]
+
+    def _log_lines(self, service: str, count: int) -> list[str]:
+        done = self._run("logs", "--no-log-prefix", "--no-color", "--tail", str(count), service)
+        return [line.strip() for line in done.out.splitlines() if line.strip()]
+
+    def services(self) -> dict[str, str]:
+        found = self.containers()
+        return {name: _describe(found.get(name)) for name in SERVICES}
+
+    def restart(self, service: str | None) -> None:
+        self._checked("restart", *([service] if service else ["nginx", "gateway", "vllm"]))
+
+    def stop_engine(self) -> None:
+        self._run("stop", "vllm", timeout=180)
+
+    def stop(self) -> None:
+        self._checked("down", "--remove-orphans")
+
+    def _checked(self, *words: str) -> None:
+        done = self._run(*words, timeout=900)
+        if done.rc != 0:
+            raise StackError(f"docker compose {words[0]}: {done.last_line}")
+
+    def logs(self, service: str | None, follow: bool, count: int) -> int:
+        words = ["logs", "--tail", str(count), *(["--follow"] if follow else [])]
+        return process.attached(
+            argv(*words, *([service] if service else [])), cwd=self._layout.root
+        )
+
+
+def publishes(layout: Layout, port: int) -> bool:
+    """Whether this checkout's own containers hold the port."""
+    return any(port in c.published for c in ComposeStack(layout).containers().values())
+
+
+def _telling(done: process.Result) -> str:
+    """The line of Docker's output that says what went wrong."""
+    lines = [line.strip() for line in done.out.splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line.lower() or "failed" in line.lower()]
+    return (errors or lines or [f"exit status {done.rc}"])[-1][:400]
+
+
+def _describe(container: Container | None) -> str:
+    if container is None:
+        return "absent"
+    if container.state == "exited":
+        return "done" if container.exit_code == 0 else f"exited ({container.exit_code})"
+    return f"{container.state} ({container.health})" if container.health else container.state

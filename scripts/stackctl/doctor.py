@@ -1,0 +1,120 @@
+"""Gather facts, have them judged, print. Also the pre-flight of `up`. Changes nothing."""
+
+import json
+from pathlib import Path
+
+from stackctl import checks, compose, envcheck, facts, keys, mode
+from stackctl.checks import Check
+from stackctl.config import Config
+from stackctl.console import Console
+from stackctl.errors import FAILED, StackError
+from stackctl.layout import Layout
+
+MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
+
+
+def examine(layout: Layout, config: Config, host: facts.Host, chosen: mode.Mode) -> list[Check]:
+    """Every check for this mode, in the order a newcomer meets them."""
+    return [
+        checks.platform(host, chosen),
+        checks.python(host, chosen),
+        checks.memory(host, chosen),
+        *checks.docker(host, chosen),
+        checks.gpu_count(host.gpus, config.get("TENSOR_PARALLEL_SIZE", "1"), chosen),
+        disk(layout, chosen),
+        *checks.env_names(config.file, dict(config.environment)),
+        *envcheck.launcher_values(layout, config, chosen),
+        *port(layout, config, chosen),
+        *token(layout),
+        *api_keys(layout),
+    ]
+
+
+def disk(layout: Layout, chosen: mode.Mode) -> Check:
+    if chosen == "local":
+        first = not layout.engine_python.exists()
+        needed = checks.LOCAL_FIRST_RUN if first else checks.LOCAL_LATER
+        return checks.disk(str(layout.root), facts.read_free(layout.run), needed)
+    place = facts.docker_root() or Path("/")
+    return checks.disk(str(place), facts.read_free(place), checks.DOCKER_DISK[chosen])
+
+
+def port(layout: Layout, config: Config, chosen: mode.Mode) -> list[Check]:
+    try:
+        address, number = config.bind, config.port
+    except StackError as error:
+        return [_from_error("port", error)]
+    error_text = facts.bind_error(address, number)
+    holder = facts.find_listener(number) if error_text else None
+    ours = bool(error_text) and is_ours(layout, chosen, number, holder)
+    return [checks.port(address, number, error_text, holder, ours)]
+
+
+def is_ours(layout: Layout, chosen: mode.Mode, number: int, holder: facts.Listener | None) -> bool:
+    """Whether what listens on the port is this checkout's own stack."""
+    if holder and holder.cwd.startswith(f"{layout.run}/"):
+        return True
+    return chosen != "local" and compose.publishes(layout, number)
+
+
+def token(layout: Layout) -> list[Check]:
+    path = layout.hf_token
+    if path.is_dir():
+        return [checks.token(None, is_folder=True)]
+    try:
+        data: bytes | None = path.read_bytes()
+    except FileNotFoundError:
+        data = None
+    except PermissionError:
+        return [
+            Check("hf token", "fail", "secrets/hf_token unreadable", "mode 0444", "chmod 444 it")
+        ]
+    verdict = checks.token(data, is_folder=False)
+    mode_check = _mode_of("hf token", path, layout) if data is not None else None
+    return [verdict if verdict.status == "fail" or mode_check is None else mode_check]
+
+
+def api_keys(layout: Layout) -> list[Check]:
+    try:
+        records = keys.load(layout.api_keys)
+    except StackError as error:
+        return [_from_error("api keys", error)]
+    if b"\r" in layout.api_keys.read_bytes():
+        where = "secrets/gateway/api_keys.toml"
+        fix = f"sed -i 's/\\r$//' {where}"
+        return [Check("api keys", "fail", f"CR line ends in {where}", "LF line ends", fix)]
+    wrong_mode = _mode_of("api keys", layout.api_keys, layout)
+    return [wrong_mode or Check("api keys", "ok", f"{len(records)} in secrets/gateway")]
+
+
+def _mode_of(name: str, path: Path, layout: Layout) -> Check | None:
+    return checks.readable(name, str(path.relative_to(layout.root)), path.stat().st_mode)
+
+
+def _from_error(name: str, error: StackError) -> Check:
+    found, _, rest = str(error).removeprefix("found ").partition("; wanted ")
+    wanted, _, fix = rest.partition("; fix: ")
+    return Check(name, "fail", found, wanted, fix)
+
+
+def report(console: Console, chosen: str, found: list[Check], as_json: bool) -> int:
+    """Print all checks; exit status 1 when one failed."""
+    failed = any(check.status == "fail" for check in found)
+    if as_json:
+        rows = [check.as_dict() for check in found]
+        console.line(json.dumps({"mode": chosen, "ok": not failed, "checks": rows}, indent=2))
+    else:
+        console.line(f"mode: {chosen}")
+        for check in found:
+            console.line(f"{MARKS[check.status]}  {check.name:<9} {check.line}")
+    return FAILED if failed else 0
+
+
+def preflight(console: Console, found: list[Check]) -> bool:
+    """For `up`: only what stands in the way, one line each. True when nothing does."""
+    for check in found:
+        if check.status == "warn":
+            console.line(f"  warning: {check.name}: {check.line}")
+        elif check.status == "fail":
+            console.error(f"{check.name}: {check.line}")
+    return not any(check.status == "fail" for check in found)

@@ -1,0 +1,43 @@
+"""Ask the launcher whether it takes the settings: the same code that will read them."""
+
+import sys
+
+from stackctl import names, process
+from stackctl.checks import Check
+from stackctl.config import Config
+from stackctl.layout import Layout
+from stackctl.mode import Mode
+
+
+def launcher_values(layout: Layout, config: Config, mode: Mode) -> list[Check]:
+    """One failed check for each line the launcher refuses a value with."""
+    done = process.run(
+        [sys.executable, "-P", "-m", "launcher", "--print-argv"],
+        env={
+            "PATH": config.environment.get("PATH", ""),
+            "PYTHONPATH": str(layout.launcher_parent),
+            "ENGINE_DEVICE": "cuda" if mode == "gpu" else "cpu",
+            **config.subset(names.LAUNCHER),
+        },
+        cwd=layout.root,
+    )
+    if done.rc == 0:
+        return [Check("settings", "ok", "the launcher takes them")]
+    lines = [line.strip() for line in done.err.splitlines() if line.strip()]
+    return [_refused(line) for line in lines or [done.last_line]]
+
+
+def _refused(line: str) -> Check:
+    """`VARIABLE: found …; wanted …; fix …` back into its parts."""
+    name, _, rest = line.partition(": ")
+    parts = [part.strip() for part in rest.split(";", 2)]
+    if len(parts) != 3:
+        return Check("settings", "fail", line, "a value in the range of .env.example", "edit .env")
+    found, wanted, fix = parts
+    return Check(
+        "settings",
+        "fail",
+        f"{name}: {found.removeprefix('found').strip()}",
+        wanted.removeprefix("wanted").strip(),
+        fix.removeprefix("fix").lstrip(": ").strip(),
+    )

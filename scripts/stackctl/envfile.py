@@ -1,0 +1,216 @@
+"""Read and edit .env exactly as Compose does: a port of compose-go's dotenv and template packages.
+
+Parsing is pure. Rules that surprise: `$NAME` is expanded in unquoted and double-quoted values, an
+unquoted value ends at " #", `\\'` inside single quotes is a quote, `export ` is dropped, `NAME:`
+works like `NAME=`, and the shell's value of a name wins over the file's own inside `${NAME}`.
+"""
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+BOM = "\ufeff"
+_SPACE = "\t\v\f\r \x85\xa0"  # a space that does not end a line
+_ESCAPE = re.compile(r"\\(?:[abcfnrtv$\"\\]|0\d{0,3})")
+_VARIABLE = re.compile(
+    r"\$(?:(?P<escaped>\$)|(?P<named>[_a-zA-Z][_a-zA-Z0-9]*)"
+    r"|\{(?:(?P<braced>[_a-zA-Z][_a-zA-Z0-9]*(?::?[-+?](?:.*))?)\}|(?P<invalid>)))"
+)
+_OPERATORS = (":?", "?", ":-", "-", ":+", "+")
+_C_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+Lookup = Callable[[str], str | None]
+
+
+class EnvFileError(Exception):
+    """The file cannot be read as Compose reads it; the text names the line or the template."""
+
+
+@dataclass(frozen=True)
+class EnvFile:
+    """Values as Compose gives them, and what an editor left behind in the bytes."""
+
+    values: Mapping[str, str]
+    has_bom: bool
+    has_cr: bool
+
+
+def parse_bytes(data: bytes, lookup: Lookup) -> EnvFile:
+    """Parse the file's bytes; `lookup` answers for the shell's environment."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise EnvFileError(f"byte {error.start} is not UTF-8 text") from error
+    return EnvFile(parse(text.removeprefix(BOM), lookup), text.startswith(BOM), b"\r" in data)
+
+
+def parse(text: str, lookup: Lookup) -> dict[str, str]:
+    """Names and values of `text` (no BOM). Raises EnvFileError."""
+    values: dict[str, str] = {}
+    rest = _skip_to_statement(text)
+    while rest:
+        line = text.count("\n", 0, len(text) - len(rest)) + 1
+        name, inherited, rest = _name(rest, line)
+        if inherited:
+            value = lookup(name)
+            if value is not None:
+                values[name] = value
+        else:
+            values[name], rest = _value(rest, line, values, lookup)
+        rest = _skip_to_statement(rest)
+    return values
+
+
+def _skip_to_statement(text: str) -> str:
+    text = text.lstrip()
+    while text.startswith("#"):
+        _, _, text = text.partition("\n")
+        text = text.lstrip()
+    return text
+
+
+def _name(text: str, line: int) -> tuple[str, bool, str]:
+    """(name, whether it is a bare name that takes the shell's value, what follows)."""
+    if re.match(r"export\s+", text):
+        text = text.removeprefix("export").lstrip(_SPACE)
+    end = next((i for i, char in enumerate(text) if char in "=:\n"), None)
+    raw = text if end is None else text[:end]
+    bad = next((c for c in raw if not (c in _SPACE or c in "_.-[]" or c.isalnum())), None)
+    if bad is not None:
+        statement = text.split("\n", 1)[0]
+        raise EnvFileError(f"line {line}: unexpected character {bad!r} in {statement!r}")
+    if end is None:  # compose-go ends up with an empty name and takes the text as its value
+        raise EnvFileError(f"line {line}: {raw.strip()!r} has no '='")
+    name = raw.rstrip()
+    if " " in name:
+        raise EnvFileError(f"line {line}: the name {name!r} contains a space")
+    return name, text[end] == "\n", text[end + 1 :].lstrip(_SPACE)
+
+
+def _value(text: str, line: int, earlier: Mapping[str, str], lookup: Lookup) -> tuple[str, str]:
+    def either(name: str) -> str | None:
+        value = lookup(name)
+        return earlier.get(name) if value is None else value
+
+    quote = text[:1]
+    if quote not in {"'", '"'}:
+        raw, _, rest = text.partition("\n")
+        raw = raw.partition(" #")[0].rstrip()
+        return substitute(raw, either, line), rest
+    raw, rest = _quoted(text, quote, line)
+    if quote == '"':
+        raw = substitute(_ESCAPE.sub(_escape, raw), either, line)
+    return raw, rest
+
+
+def _quoted(text: str, quote: str, line: int) -> tuple[str, str]:
+    chars: list[str] = []
+    escaped = False
+    for i, char in enumerate(text[1:], start=1):
+        if char == quote and not escaped:
+            return "".join(chars), text[i + 1 :]
+        if char == "\\" and not escaped:
+            escaped = True
+            continue
+        if escaped and char != quote:
+            chars.append("\\")
+        escaped = False
+        chars.append(char)
+    statement = text.split("\n", 1)[0]
+    raise EnvFileError(f"line {line}: the quote of {statement!r} is not closed")
+
+
+def _escape(match: re.Match[str]) -> str:
+    text = match.group()
+    if text == r"\$":
+        return "$$"
+    if text[1] == "0":
+        digits = text[2:]
+        # Go wants exactly three octal digits; anything else stays as it is written.
+        return chr(int(digits, 8)) if re.fullmatch(r"[0-3][0-7]{2}", digits) else text
+    return _C_ESCAPES.get(text[1], text[1] if text[1] in '"\\' else text)
+
+
+def substitute(template: str, lookup: Lookup, line: int = 0) -> str:
+    """Expand `$NAME`, `${NAME}` and `${NAME:-x}` and its kin. Raises EnvFileError."""
+    return _VARIABLE.sub(lambda match: _expand(match, template, lookup, line), template)
+
+
+def _expand(match: re.Match[str], template: str, lookup: Lookup, line: int) -> str:
+    if match["escaped"]:
+        return "$"
+    if match["named"]:
+        return lookup(match["named"]) or ""
+    # The pattern is greedy up to the last brace: what lies behind the first closed one is a rest.
+    whole = match.group()
+    end = _closing_brace(whole)
+    inner = _VARIABLE.fullmatch(whole[: end + 1]) if end > 0 else None
+    if inner is None or not inner["braced"]:
+        raise EnvFileError(f"line {line}: invalid interpolation in {template!r} (write $$ for a $)")
+    return _braced(inner["braced"], lookup, line) + substitute(whole[end + 1 :], lookup, line)
+
+
+def _closing_brace(text: str) -> int:
+    depth = 0
+    i = 0
+    while i < len(text):
+        if text[i] == "}":
+            depth -= 1
+            if depth == 0:
+                return i
+        if text[i] == "{":
+            depth += 1
+            i += 1
+        i += 1
+    return -1
+
+
+def _braced(inside: str, lookup: Lookup, line: int) -> str:
+    found = min(
+        (op for op in _OPERATORS if op in inside),
+        key=lambda op: (inside.index(op), -len(op)),
+        default=None,
+    )
+    if found is None:
+        return lookup(inside) or ""
+    name, _, word = inside.partition(found)
+    value = lookup(name)
+    present = bool(value) if found.startswith(":") else value is not None
+    if found.endswith("-"):
+        return value or "" if present else substitute(word, lookup, line)
+    if found.endswith("+"):
+        return substitute(word, lookup, line) if present else value or ""
+    if present:
+        return value or ""
+    raise EnvFileError(f"line {line}: {name} is required: {word}".rstrip(": "))
+
+
+def with_value(text: str, name: str, value: str) -> str:
+    """`text` with `name` set to `value`: its line is replaced, or one is added at the end. The
+    value must need no quotes (COMPOSE_FILE's never do)."""
+    entry = f"{name}={value}"
+    pattern = re.compile(rf"^[ \t]*(?:export[ \t]+)?{re.escape(name)}[ \t]*[=:].*$", re.MULTILINE)
+    matches = list(pattern.finditer(text))
+    if matches:
+        last = matches[-1]
+        return text[: last.start()] + entry + text[last.end() :]
+    return text + ("" if not text or text.endswith("\n") else "\n") + entry + "\n"
+
+
+def write_atomically(path: Path, text: str, mode: int) -> None:
+    """Replace `path` in one step, so that no reader sees half a file."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.chmod(mode)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,113 @@
+"""The other verbs over a stack that may run: down, status, logs, restart."""
+
+import json
+import time
+from pathlib import Path
+
+from stackctl import facts, mode, programs, status
+from stackctl.compose import SERVICES, ComposeStack
+from stackctl.config import Config
+from stackctl.console import Console
+from stackctl.errors import USAGE, problem
+from stackctl.layout import Layout
+from stackctl.local import LocalStack, tail
+from stackctl.mode import Mode
+from stackctl.supervisor import leftovers
+
+
+def mode_in_force(layout: Layout, config: Config) -> Mode:
+    """The mode of the last `up`, else the one that `up` would take."""
+    try:
+        recorded = layout.mode_file.read_text(encoding="ascii").strip()
+    except OSError:
+        recorded = ""
+    if recorded == "local":
+        return "local"
+    if recorded in {"gpu", "cpu"}:
+        return "gpu" if recorded == "gpu" else "cpu"
+    return mode.decide(config.get("STACK_MODE"), facts.read_engine(), facts.read_gpus())
+
+
+def stack_of(layout: Layout, config: Config, chosen: Mode) -> LocalStack | ComposeStack:
+    return LocalStack(layout, config) if chosen == "local" else ComposeStack(layout)
+
+
+def down(layout: Layout, config: Config, console: Console) -> int:
+    """Stop everything of this checkout; local processes also when the last `up` was Docker's."""
+    chosen = mode_in_force(layout, config)
+    stack_of(layout, config, chosen).stop()
+    if chosen != "local" and leftovers(layout):
+        LocalStack(layout, config).stop()
+    layout.mode_file.unlink(missing_ok=True)
+    console.line("stopped; keys, models and caches stay")
+    return 0
+
+
+def show_status(layout: Layout, config: Config, console: Console, as_json: bool) -> int:
+    chosen = mode_in_force(layout, config)
+    services = stack_of(layout, config, chosen).services()
+    report = status.gather(config.url, chosen, services)
+    if as_json:
+        console.line(json.dumps(report, indent=2))
+        return 0
+    for line in status.screen(report, status.rate(config.url, report)):
+        console.line(line)
+    return 0
+
+
+def restart(layout: Layout, config: Config, console: Console, service: str | None) -> int:
+    chosen = mode_in_force(layout, config)
+    _check_service(service, chosen)
+    stack = stack_of(layout, config, chosen)
+    if not stack.is_running():
+        raise problem("no running stack", "one", "make up")
+    stack.restart(service)
+    console.line(f"restarted {service or 'all'}; make status shows when it is ready")
+    return 0
+
+
+def logs(
+    layout: Layout, config: Config, console: Console, service: str | None, follow: bool, count: int
+) -> int:
+    chosen = mode_in_force(layout, config)
+    _check_service(service, chosen)
+    if chosen != "local":
+        return ComposeStack(layout).logs(service, follow, count)
+    files = {name: layout.logs / f"{name}.log" for name in _local_logs() if service in (None, name)}
+    for name, path in files.items():
+        for line in tail(path, count):
+            console.line(f"{name:<8} | {line}")
+    if follow:
+        _follow(files, console)
+    return 0
+
+
+def _local_logs() -> tuple[str, ...]:
+    return ("model", *programs.ORDER, "supervisord")
+
+
+def _check_service(service: str | None, chosen: Mode) -> None:
+    known = _local_logs() if chosen == "local" else SERVICES
+    if service is not None and service not in known:
+        raise problem(f"service {service!r}", f"one of {', '.join(known)}", "name one", USAGE)
+
+
+def _follow(files: dict[str, Path], console: Console) -> None:
+    """Print what is added, until Ctrl-C. A file that was rotated away starts again at 0."""
+    places = {name: _size(path) for name, path in files.items()}
+    while True:
+        for name, path in files.items():
+            size = _size(path)
+            start = places[name] if size >= places[name] else 0
+            if size > start:
+                with path.open("rb") as stream:
+                    stream.seek(start)
+                    added = stream.read(size - start)
+                for line in added.decode("utf-8", "replace").splitlines():
+                    console.line(f"{name:<8} | {line}")
+            places[name] = size
+        time.sleep(0.3)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

@@ -1,0 +1,91 @@
+"""Which of the three modes runs: a pure decision from what the host has."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from stackctl.errors import USAGE, StackError, problem
+
+Mode = Literal["gpu", "cpu", "local"]
+EngineState = Literal["ok", "absent", "refused"]
+CHOICES = ("auto", "gpu", "cpu", "local")
+BOOTSTRAP = (
+    "curl -fsSL https://get.docker.com | sh && nvidia-ctk runtime configure --runtime=docker"
+    " && systemctl restart docker"
+)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The Docker engine as its client sees it. `detail` is the client's own last line."""
+
+    state: EngineState
+    detail: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """GPUs as nvidia-smi counts them; `error` is its reason when it is there but fails."""
+
+    names: tuple[str, ...] = ()
+    error: str = ""
+
+
+def decide(wanted: str, engine: Engine, gpus: Gpus) -> Mode:
+    """The mode for STACK_MODE=`wanted`. Raises StackError instead of falling back silently."""
+    choice = wanted or "auto"
+    if choice not in CHOICES:
+        fix = f"STACK_MODE={CHOICES[0]} in .env"
+        raise problem(f"STACK_MODE={wanted}", "auto, gpu, cpu or local", fix, USAGE)
+    if choice == "local":
+        return "local"
+    if engine.state == "refused":
+        raise problem(
+            "a Docker engine whose socket refuses this user",
+            "access to it",
+            "sudo usermod -aG docker $USER, then log in again (or STACK_MODE=local)",
+        )
+    if choice == "gpu":
+        _demand_gpu(gpus)
+        return _with_engine("gpu", engine)
+    if choice == "cpu":
+        return _with_engine("cpu", engine)
+    return _automatic(engine, gpus)
+
+
+def _automatic(engine: Engine, gpus: Gpus) -> Mode:
+    if gpus.error:
+        _demand_gpu(gpus)
+    if gpus.names:
+        return _with_engine("gpu", engine)
+    return "cpu" if engine.state == "ok" else "local"
+
+
+def _demand_gpu(gpus: Gpus) -> None:
+    if gpus.error:
+        raise problem(
+            f"nvidia-smi that fails: {gpus.error}",
+            "a working NVIDIA driver",
+            "reboot or reinstall the driver (or STACK_MODE=cpu or local, which use no GPU)",
+        )
+    if not gpus.names:
+        raise problem(
+            "STACK_MODE=gpu and no NVIDIA GPU (nvidia-smi lists none)",
+            "a GPU with its driver",
+            "install the driver, or STACK_MODE=auto",
+        )
+
+
+def _with_engine(mode: Mode, engine: Engine) -> Mode:
+    if engine.state == "ok":
+        return mode
+    if mode == "gpu":
+        raise problem(
+            f"a GPU but no usable Docker engine ({engine.detail})",
+            "Docker Engine with the NVIDIA container toolkit",
+            f"{BOOTSTRAP} (or STACK_MODE=local: CPU only)",
+        )
+    raise StackError(
+        f"found STACK_MODE=cpu but no usable Docker engine ({engine.detail});"
+        " wanted a running one; fix: curl -fsSL https://get.docker.com | sh (or STACK_MODE=local)"
+    )

@@ -1,0 +1,226 @@
+"""Local mode's processes under supervisord (from PyPI): its configuration, its RPC, its remains."""
+
+import contextlib
+import http.client
+import os
+import shlex
+import signal
+import socket
+import time
+import xmlrpc.client
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stackctl import facts, process
+from stackctl.errors import problem
+from stackctl.layout import Layout
+
+# In the environment of supervisord and of everything below it, so that `down` finds what a crash
+# or a kill -9 left behind without trusting pid files.
+MARK = "STACK_RUN_DIR"
+START_S = 15.0
+KILL_AFTER_S = 10.0
+
+
+@dataclass(frozen=True)
+class Managed:
+    """How supervisor treats one program."""
+
+    name: str
+    stop_signal: str
+    stop_wait_s: int
+    priority: int
+
+
+@dataclass(frozen=True)
+class State:
+    """One program as supervisor reports it; `name` RUNNING, STARTING, BACKOFF, EXITED, …"""
+
+    program: str
+    name: str
+    pid: int
+    exit_status: int
+    since: int
+
+    @property
+    def is_up(self) -> bool:
+        return self.name in {"RUNNING", "STARTING"}
+
+
+def configuration(layout: Layout, programs: Iterable[Managed]) -> str:
+    """supervisord.conf. Programs are started by us over RPC, in an order and with a reason."""
+    head = f"""\
+; Written by scripts/stack; do not edit.
+[unix_http_server]
+file={_plain(layout.supervisor_socket)}
+chmod=0700
+
+[supervisord]
+logfile={_plain(layout.logs / "supervisord.log")}
+logfile_maxbytes=1MB
+logfile_backups=2
+pidfile={_plain(layout.supervisor_pid)}
+
+[rpcinterface:supervisor]
+supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface
+
+[supervisorctl]
+serverurl=unix://{_plain(layout.supervisor_socket)}
+"""
+    return head + "".join(_section(layout, program) for program in programs)
+
+
+def _section(layout: Layout, program: Managed) -> str:
+    spawn = layout.root / "scripts" / "stackctl" / "spawn.py"
+    spec = layout.programs / f"{program.name}.json"
+    command = " ".join(shlex.quote(str(part)) for part in (layout.venv_python, "-P", spawn, spec))
+    # Exit 2 and 3 are refusals (bad settings, wrong machine): starting again changes nothing.
+    return f"""
+[program:{program.name}]
+command={_plain(command)}
+autostart=false
+autorestart=unexpected
+exitcodes=0,2,3
+startsecs=1
+startretries=3
+priority={program.priority}
+stopsignal={program.stop_signal}
+stopwaitsecs={program.stop_wait_s}
+killasgroup=true
+redirect_stderr=true
+stdout_logfile={_plain(layout.logs / f"{program.name}.log")}
+stdout_logfile_maxbytes=20MB
+stdout_logfile_backups=2
+"""
+
+
+def _plain(text: str | Path) -> str:
+    return str(text).replace("%", "%%")
+
+
+class _Transport(xmlrpc.client.Transport):
+    """XML-RPC over the Unix socket."""
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        super().__init__()
+        self._path = path
+        self._timeout = timeout
+
+    def make_connection(self, host: object) -> http.client.HTTPConnection:  # type: ignore[override]
+        connection = http.client.HTTPConnection("localhost", timeout=self._timeout)
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(self._timeout)
+        sock.connect(str(self._path))
+        connection.sock = sock
+        return connection
+
+
+class Supervisor:
+    """The supervisord of one checkout."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+
+    def _call(self, method: str, *args: object, timeout: float = 10.0) -> object:
+        transport = _Transport(self._layout.supervisor_socket, timeout)
+        proxy = xmlrpc.client.ServerProxy("http://localhost", transport=transport)
+        try:
+            return getattr(proxy, f"supervisor.{method}")(*args)
+        finally:
+            transport.close()
+
+    def is_alive(self) -> bool:
+        try:
+            state = self._call("getState", timeout=5)
+            return isinstance(state, dict) and state.get("statename") == "RUNNING"
+        except (OSError, xmlrpc.client.Error, http.client.HTTPException):
+            return False
+
+    def states(self) -> dict[str, State]:
+        """All programs; empty when no supervisord answers."""
+        try:
+            answer = self._call("getAllProcessInfo")
+            infos = answer if isinstance(answer, list) else []
+        except (OSError, xmlrpc.client.Error, http.client.HTTPException):
+            return {}
+        return {info["name"]: _state(info) for info in infos if isinstance(info, dict)}
+
+    def start(self, program: str) -> None:
+        """Returns at once; the state tells how it goes."""
+        with contextlib.suppress(xmlrpc.client.Fault):  # already started
+            self._call("startProcess", program, False)
+
+    def stop(self, program: str, wait_s: float) -> None:
+        with contextlib.suppress(xmlrpc.client.Fault):  # not running
+            self._call("stopProcess", program, True, timeout=wait_s + 15)
+
+    def signal(self, program: str, name: str) -> None:
+        with contextlib.suppress(xmlrpc.client.Fault):
+            self._call("signalProcess", program, name)
+
+    def launch(self) -> None:
+        """Start the daemon on a clean ground. Raises StackError."""
+        layout = self._layout
+        for stale in (layout.supervisor_socket, layout.supervisor_pid):
+            stale.unlink(missing_ok=True)
+        env = {MARK: str(layout.run), "PATH": os.environ.get("PATH", os.defpath)}
+        done = process.run(
+            [layout.venv_python, "-m", "supervisor.supervisord", "-c", layout.supervisor_conf],
+            env={**env, "HOME": os.environ.get("HOME", "/")},
+            cwd=layout.run,
+        )
+        deadline = time.monotonic() + START_S
+        while done.rc == 0 and time.monotonic() < deadline:
+            if self.is_alive():
+                return
+            time.sleep(0.1)
+        log = layout.logs / "supervisord.log"
+        raise problem(f"supervisord did not start: {done.last_line}", "it", f"see {log}")
+
+    def shut_down(self, wait_s: float) -> None:
+        """Stop the daemon with its programs, then whatever still carries our mark."""
+        with contextlib.suppress(OSError, xmlrpc.client.Error, http.client.HTTPException):
+            self._call("shutdown")
+        deadline = time.monotonic() + wait_s
+        while self.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        end_leftovers(self._layout)
+        for stale in (self._layout.supervisor_socket, self._layout.supervisor_pid):
+            stale.unlink(missing_ok=True)
+
+
+def _state(info: dict[str, Any]) -> State:
+    return State(info["name"], info["statename"], info["pid"], info["exitstatus"], info["start"])
+
+
+def leftovers(layout: Layout) -> list[int]:
+    """Pids of this checkout's stack, found by what they carry and not by a pid file."""
+    mark = f"{MARK}={layout.run}".encode()
+    return [pid for pid in facts.pids() if pid != os.getpid() and _is_ours(pid, mark, layout)]
+
+
+def _is_ours(pid: int, mark: bytes, layout: Layout) -> bool:
+    home = Path(f"/proc/{pid}")
+    try:
+        if (home / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "Z":
+            return False
+        if mark in (home / "environ").read_bytes().split(b"\0"):
+            return True
+        # nginx writes its title over its environment; its folder still tells.
+        is_nginx = (home / "comm").read_text(encoding="utf-8").strip().startswith("nginx")
+        return is_nginx and (home / "cwd").readlink() == layout.nginx_out
+    except OSError:
+        return False
+
+
+def end_leftovers(layout: Layout) -> None:
+    """SIGTERM, then SIGKILL for what is left of our own processes."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        for pid in leftovers(layout):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, sign)
+        deadline = time.monotonic() + KILL_AFTER_S
+        while leftovers(layout) and time.monotonic() < deadline:
+            time.sleep(0.1)
