@@ -124,9 +124,19 @@ def test_a_token_in_the_environment_reaches_no_service(render: Render, files: st
 def test_engine_shares_memory_with_its_workers(render: Render, files: str) -> None:
     vllm = render(files=files).service("vllm")
     assert vllm["ipc"] == "host"
-    assert vllm["ulimits"]["memlock"] == -1
-    assert vllm["ulimits"]["stack"] == 67108864
     assert any(mount.startswith("/tmp:exec") for mount in vllm["tmpfs"])
+
+
+def test_limits_are_raised_for_gpus_only(render: Render) -> None:
+    """Not every host may raise hard limits; without a GPU nothing needs them above 20,000."""
+    gpu = render().service("vllm")["ulimits"]
+    assert (gpu["memlock"], gpu["stack"], gpu["nofile"]) == (-1, 67108864, 65536)
+    assert not render(files=CPU).service("vllm").get("ulimits")
+    nginx = (ROOT / "nginx/templates/nginx.conf.template").read_text()
+    for name in ("nginx", "gateway"):
+        limit = render().service(name)["ulimits"]["nofile"]
+        assert limit <= 20_000, name
+        assert f"worker_rlimit_nofile {limit};" in nginx
 
 
 @pytest.mark.parametrize("size", ["1", "2", "8"])
