@@ -1,0 +1,73 @@
+"""Process entry: settings, logging, one server. Exit codes: 0 stopped in order, 2 bad input."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import socket
+import sys
+
+import uvloop
+
+from gateway.app import create_gateway
+from gateway.keys import KeyFileError
+from gateway.log import set_up_logging
+from gateway.server import Server, server_config
+from gateway.settings import Settings, SettingsError, load_settings
+
+BAD_INPUT = 2
+BACKLOG = 4096
+
+
+def main() -> int:
+    """Serve until told to stop."""
+    try:
+        settings = load_settings(os.environ)
+        set_up_logging(settings.log_level)
+        with _listen(settings) as listener:
+            _allow_many_sockets()
+            uvloop.run(_serve(settings, listener))
+    except SettingsError as error:
+        return _refuse(error.lines)
+    except KeyFileError as error:
+        return _refuse([f"GATEWAY_API_KEYS_FILE: {error}"])
+    return 0
+
+
+async def _serve(settings: Settings, listener: socket.socket) -> None:
+    gateway = create_gateway(settings, sys.stdout)
+    server = Server(server_config(gateway.app), gateway.drain, settings.drain_s)
+    host, port = listener.getsockname()[:2]
+    logging.getLogger("gateway").info("listening on http://%s:%d", host, port)
+    await server.serve([listener])
+
+
+def _listen(settings: Settings) -> socket.socket:
+    """Bind before anything is built, so that a taken port is one clear line."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise SettingsError(
+            [
+                f"GATEWAY_HOST, GATEWAY_PORT: found {settings.host!r} and {settings.port}, where "
+                f"listening fails ({error.strerror}); wanted a free port of an own address; "
+                "fix: choose another, or stop what listens there"
+            ]
+        ) from None
+
+
+def _allow_many_sockets() -> None:
+    """Two sockets a stream: the usual soft limit of 1024 files would end at 500 streams."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _refuse(lines: list[str]) -> int:
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    return BAD_INPUT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""The composition root: the only place that builds objects and knows them all."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import TextIO
+
+from fastapi import FastAPI
+
+from gateway.admission import Admission
+from gateway.auth import Keyring
+from gateway.drain import Drain
+from gateway.health import Prober, control_client
+from gateway.log import RequestLog
+from gateway.relay import Relay, Times
+from gateway.routes import control, generation
+from gateway.routes.control import Status, control_app
+from gateway.routes.edge import MODEL_PREFIX, Edge, Route, identified
+from gateway.routes.generation import Generation
+from gateway.routes.intake import Budget
+from gateway.routes.models import Models
+from gateway.settings import Settings
+from gateway.upstream.connection import Limits
+from gateway.upstream.engine import Engine, Fleet
+
+# Bodies held at one time: sixteen of the largest kind, or thousands of ordinary ones.
+BODIES_IN_MEMORY = 16
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """The application and what the server has to reach in it."""
+
+    app: Edge
+    drain: Drain
+
+
+def create_gateway(settings: Settings, log_stream: TextIO) -> Gateway:
+    """Build everything. Raises KeyFileError when the key file cannot be used."""
+    loop_clock = asyncio.get_running_loop().time
+    keyring = Keyring(settings.api_keys_file)
+    engines = [Engine(index, url, loop_clock) for index, url in enumerate(settings.upstreams)]
+    fleet = Fleet(tuple(engines))
+    admission = Admission(settings.max_concurrency, settings.queue_size)
+    drain = Drain()
+    relay = Relay(admission, fleet, drain, times(settings))
+    api = control_app(Status(fleet, admission, drain))
+    api.router.lifespan_context = lifespan(settings, keyring, fleet)
+    routes = [*control_routes(api), *data_routes(settings, keyring, fleet, relay, drain)]
+    request_log = RequestLog(log_stream, settings.log_level)
+    return Gateway(Edge(routes, api, request_log, lambda: secrets.token_hex(12)), drain)
+
+
+def times(settings: Settings) -> Times:
+    silence = Limits(settings.first_byte_timeout_s, settings.idle_timeout_s)
+    return Times(settings.queue_timeout_s, settings.hold_s, silence)
+
+
+def control_routes(api: FastAPI) -> list[Route]:
+    endpoint = identified(api)
+    return [Route(path, {"GET": endpoint}, probe=True) for path in control.PATHS]
+
+
+def data_routes(
+    settings: Settings, keyring: Keyring, fleet: Fleet, relay: Relay, drain: Drain
+) -> list[Route]:
+    limit = settings.max_body_bytes
+    budget = Budget(BODIES_IN_MEMORY * limit)
+    posts = [
+        Route(path, {"POST": Generation(path, keyring, fleet, relay, budget, limit)})
+        for path in generation.PATHS
+    ]
+    models = Models(False, keyring, fleet, drain, settings.hold_s)
+    one = Models(True, keyring, fleet, drain, settings.hold_s)
+    return [*posts, Route("/v1/models", {"GET": models}), Route(MODEL_PREFIX, {"GET": one})]
+
+
+def lifespan(
+    settings: Settings, keyring: Keyring, fleet: Fleet
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """Prober and key file follower run from start to stop."""
+
+    @asynccontextmanager
+    async def run(_: FastAPI) -> AsyncIterator[None]:
+        async with control_client() as client, asyncio.TaskGroup() as group:
+            prober = Prober(fleet, settings.status_urls, client)
+            tasks = [group.create_task(prober.run()), group.create_task(keyring.follow())]
+            yield
+            for task in tasks:
+                task.cancel()
+        for engine in fleet.engines:
+            engine.close_idle(older_than_s=0)
+
+    return run

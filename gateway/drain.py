@@ -1,0 +1,65 @@
+"""Shut-down in order: not ready, no new work, streams finish, leftovers are told.
+
+SIGTERM ─▶ begin ─▶ /readyz 503, new work 503, streams go on ─▶ wait ≤ GATEWAY_DRAIN_S
+        ─▶ cut what is left (error event, or 503 when nothing was sent) ─▶ server stops, exit 0
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+# After the cut each relay only writes one event; a client that does not even take that is dropped.
+CUT_S = 2.0
+
+
+class Drain:
+    """Counts running relays and cuts those that outlive the drain time."""
+
+    def __init__(self) -> None:
+        self._running: set[Callable[[], None]] = set()
+        self._begun = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    @property
+    def active(self) -> bool:
+        return self._begun.is_set()
+
+    def begin(self) -> None:
+        self._begun.set()
+
+    async def begun(self) -> None:
+        """Wait for the shut-down to begin."""
+        await self._begun.wait()
+
+    @contextmanager
+    def running(self, cut: Callable[[], None]) -> Iterator[None]:
+        """Register a relay; `cut` ends it early."""
+        self._running.add(cut)
+        self._empty.clear()
+        try:
+            yield
+        finally:
+            self._running.discard(cut)
+            if not self._running:
+                self._empty.set()
+
+    async def finish(self, drain_s: float) -> int:
+        """Wait for running relays, then cut the rest; returns how many were cut."""
+        if await self._emptied(drain_s):
+            return 0
+        leftovers = list(self._running)
+        for cut in leftovers:
+            cut()
+        await self._emptied(CUT_S)
+        return len(leftovers)
+
+    async def _emptied(self, within_s: float) -> bool:
+        try:
+            async with asyncio.timeout(within_s):
+                await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True

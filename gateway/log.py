@@ -1,0 +1,148 @@
+"""Logs as JSON lines on stdout: one line a request, one a noteworthy event.
+
+No header, no query string, no body and no exception text reaches a line: they can hold keys and
+prompts. A path is logged only when it is one of our routes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TextIO
+
+# Fixed sets: the same words will label the metrics.
+Outcome = Literal[
+    "ok",
+    "rejected",  # refused by us before an engine saw it; `reason` says why
+    "client_left",
+    "client_stalled",  # stopped reading for longer than the idle time-out
+    "truncated",  # the answer ended without its terminal event
+    "upstream_error",  # the engine answered with an error, or not at all
+    "drained",  # cut at the end of the drain time
+    "internal_error",
+]
+
+_PLAIN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+
+
+@dataclass(slots=True)
+class Record:
+    """What one request becomes in the log. Times in seconds, monotonic."""
+
+    request_id: str
+    method: str
+    route: str = "other"
+    key: str | None = None
+    status: int | None = None
+    outcome: Outcome = "ok"
+    reason: str | None = None
+    upstream: int | None = None
+    resent: bool = False
+    probe: bool = False  # a health or status request: logged only when it fails, or at debug
+    stream: bool = False
+    bytes_in: int = 0
+    bytes_out: int = 0
+    frames: int = 0
+    started: float = 0.0
+    queued_s: float = 0.0
+    first_byte_at: float | None = None
+
+    def line(self, now: float, wall: float) -> str:
+        """The JSON line; `now` monotonic, `wall` Unix time. Durations in milliseconds."""
+        first = None if self.first_byte_at is None else _ms(self.first_byte_at - self.started)
+        fields = {
+            "ts": round(wall, 3),
+            "level": "info",
+            "event": "request",
+            "request_id": self.request_id,
+            "method": self.method,
+            "route": self.route,
+            "status": self.status,
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "key": self.key,
+            "upstream": self.upstream,
+            "resent": self.resent,
+            "stream": self.stream,
+            "bytes_in": self.bytes_in,
+            "bytes_out": self.bytes_out,
+            "frames": self.frames,
+            "queued_ms": _ms(self.queued_s),
+            "first_byte_ms": first,
+            "duration_ms": _ms(now - self.started),
+        }
+        return json.dumps(fields)
+
+
+class RequestLog:
+    """Writes request lines. Above level info only those that did not end well."""
+
+    def __init__(
+        self,
+        stream: TextIO,
+        level: str = "info",
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._stream = stream
+        self._quiet = level not in {"debug", "info"}
+        self._probes = level == "debug"
+        self.monotonic = monotonic
+        self._wall = wall
+
+    def write(self, record: Record) -> None:
+        skip = self._quiet or (record.probe and not self._probes)
+        if skip and record.outcome == "ok":
+            return
+        self._stream.write(record.line(self.monotonic(), self._wall()) + "\n")
+        self._stream.flush()
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line. Of an exception: its type and where it was raised, not its text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, object] = {
+            "ts": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "event": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            frames = traceback.extract_tb(record.exc_info[2])
+            fields["error"] = record.exc_info[0].__name__
+            fields["trace"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+        return json.dumps(fields)
+
+
+def set_up_logging(level: str, stream: TextIO = sys.stdout) -> None:
+    """Send every logger through the JSON formatter at `level`; libraries no lower than warning."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter())
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+    for noisy in ("httpx", "httpcore", "asyncio", "sse_starlette", "uvicorn"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").addFilter(_not_our_cut)
+
+
+def request_id(headers: list[tuple[bytes, bytes]], new_id: Callable[[], str]) -> str:
+    """The client's x-request-id when it is short, plain and the only one; else a new one."""
+    given = [value for name, value in headers if name == b"x-request-id"]
+    if len(given) == 1 and _PLAIN_ID.fullmatch(given[0]):
+        return given[0].decode("ascii")
+    return new_id()
+
+
+def _not_our_cut(record: logging.LogRecord) -> bool:
+    """uvicorn reports a response that we cut on purpose; our own line has its outcome."""
+    return "without completing response" not in record.getMessage()
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 2)

@@ -1,0 +1,145 @@
+"""The outermost ASGI layer: one exact table of routes, one error handler, one log line.
+
+    request ─▶ path and method in the table? ──no──▶ 404 / 405, OpenAI form, never forwarded
+                      │yes
+                      ├─ data path (plain ASGI endpoints) ─▶ keys, relay
+                      └─ control (FastAPI application)    ─▶ probes, status
+
+The data path does not pass through FastAPI: its routing and exit stacks cost more per request
+than the whole relay, and each layer that wraps `send` would be paid again for every chunk.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.errors import (
+    GatewayError,
+    MethodNotAllowed,
+    NotFound,
+    Unexpected,
+    error_body,
+    error_headers,
+)
+from gateway.log import Record, RequestLog, request_id
+
+log = logging.getLogger("gateway")
+
+# Ways to write a path that another hop may read differently. Model ids have slashes of their
+# own, encoded by some clients; their route is answered here and forwarded nowhere.
+_AMBIGUOUS = re.compile(rb"%2f|%5c|%00|\\|;|//|/\.\.?(?:/|$)|%2e", re.IGNORECASE)
+MODEL_PREFIX = "/v1/models/"
+
+
+@dataclass(frozen=True)
+class Route:
+    """One path. `methods`: an endpoint for each; `probe`: not worth a log line when it is fine."""
+
+    path: str
+    methods: Mapping[str, ASGIApp]
+    probe: bool = False
+
+
+class Edge:
+    """The application that the server runs. `rest`: gets lifespan events."""
+
+    def __init__(
+        self,
+        routes: list[Route],
+        rest: ASGIApp,
+        request_log: RequestLog,
+        new_id: Callable[[], str],
+    ) -> None:
+        self._routes = {route.path: route for route in routes}
+        self._rest = rest
+        self._log = request_log
+        self._new_id = new_id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._rest(scope, receive, send)
+            return
+        record = Record(request_id(scope["headers"], self._new_id), scope["method"])
+        record.started = self._log.monotonic()
+        scope["record"] = record
+        try:
+            endpoint = self._find(scope, record)
+            await endpoint(scope, receive, send)
+        except GatewayError as error:
+            await refuse(error, record, send)
+        except Exception:
+            log.exception("unexpected error in request %s", record.request_id)
+            record.outcome = "internal_error"
+            if record.status is not None:  # an answer has begun: the server cuts it
+                raise
+            await refuse(Unexpected("Something went wrong in the gateway."), record, send)
+        finally:
+            self._log.write(record)
+
+    def _find(self, scope: Scope, record: Record) -> ASGIApp:
+        path = scope["path"]
+        if path.startswith(MODEL_PREFIX) and len(path) > len(MODEL_PREFIX):
+            route = self._routes[MODEL_PREFIX]
+        elif path == MODEL_PREFIX or _AMBIGUOUS.search(scope["raw_path"]):
+            raise NotFound("There is no such path.")
+        else:
+            found = self._routes.get(path)
+            if found is None:
+                raise NotFound("There is no such path.")
+            route = found
+        record.route = route.path
+        record.probe = route.probe
+        endpoint = route.methods.get(scope["method"])
+        if endpoint is None:
+            raise MethodNotAllowed(list(route.methods))
+        return endpoint
+
+
+async def refuse(error: GatewayError, record: Record, send: Send) -> None:
+    """Answer with an error, before anything else was sent."""
+    body = error_body(error)
+    headers = error_headers(error, body)
+    headers.append((b"x-request-id", record.request_id.encode()))
+    record.status = error.status
+    record.reason = error.code
+    record.bytes_out = len(body)
+    if record.outcome == "ok":
+        record.outcome = "rejected"
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+async def reply(status: int, body: bytes, record: Record, send: Send) -> None:
+    """Answer with JSON of our own."""
+    record.status = status
+    record.bytes_out = len(body)
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"x-request-id", record.request_id.encode()),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+def identified(app: ASGIApp) -> ASGIApp:
+    """`app` with the request id in its answers and its status in the record."""
+
+    async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
+        record: Record = scope["record"]
+
+        async def tagged(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                record.status = message["status"]
+                tag = (b"x-request-id", record.request_id.encode())
+                message["headers"] = [*message.get("headers", []), tag]
+            await send(message)
+
+        await app(scope, receive, tagged)
+
+    return endpoint

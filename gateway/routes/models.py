@@ -1,0 +1,59 @@
+"""GET /v1/models and /v1/models/{id}: answered here, from what the engines serve."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from gateway.auth import Keyring
+from gateway.drain import Drain
+from gateway.errors import Draining, ModelNotFound, NotReady
+from gateway.keys import Key
+from gateway.log import Record
+from gateway.routes.edge import MODEL_PREFIX, reply
+from gateway.upstream.engine import Fleet
+
+RETRY_AFTER_S = 10
+
+
+@dataclass(frozen=True)
+class Models:
+    """ASGI endpoint for the list (`one` False) or a single model. Any slashes in an id."""
+
+    one: bool
+    keyring: Keyring
+    fleet: Fleet
+    drain: Drain
+    hold_s: float
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        record: Record = scope["record"]
+        key = self.keyring.caller(scope["headers"])
+        record.key = key.name
+        if self.drain.active:
+            raise Draining
+        if await self.fleet.wait_ready(self.hold_s) is None:
+            message = f"No engine is ready (phase: {self.fleet.phase}). Please retry."
+            raise NotReady(message, RETRY_AFTER_S)
+        models = allowed(self.fleet.models, key)
+        body: object = {"object": "list", "data": models}
+        if self.one:
+            body = find(models, scope["path"].removeprefix(MODEL_PREFIX))
+        await reply(200, json.dumps(body, ensure_ascii=False).encode(), record, send)
+
+
+def allowed(models: list[dict[str, Any]], key: Key) -> list[dict[str, Any]]:
+    """The models that this key may use. Pure."""
+    return [each for each in models if key.models is None or each["id"] in key.models]
+
+
+def find(models: list[dict[str, Any]], wanted: str) -> dict[str, Any]:
+    """The model of that id. Raises ModelNotFound, naming what is served."""
+    for each in models:
+        if each["id"] == wanted:
+            return each
+    served = ", ".join(str(each["id"]) for each in models) or "none"
+    raise ModelNotFound(f"There is no such model. Served: {served}.")

@@ -1,0 +1,1 @@
+"""The engines behind the gateway: connections, state, choice."""

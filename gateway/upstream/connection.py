@@ -1,0 +1,245 @@
+"""One HTTP/1.1 connection to an engine: an asyncio protocol with httptools framing.
+
+    exchange(request, sink, limits)
+      │ write the request
+      ▼
+    data_received ─▶ httptools ─▶ sink.on_head(head), then sink.on_piece(bytes) once a read
+      ▼
+    ending                                  what `exchange` does
+      whole response                        returns; `reusable` says whether it may be kept
+      closed or reset before any byte       raises Died(replied=False)
+      closed, reset or bad framing later    raises Died(replied=True)
+      silence longer than a limit           raises Silent
+      client does not read for as long      raises ClientStalled
+      cancelled                             aborts the socket, so the engine sees it at once
+
+A piece goes from the read callback to the client without a task switch or a queue: that is
+what makes a chunk cheap. `pause` and `resume` are the back-pressure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import httptools
+
+from gateway.errors import Headers
+
+# No body byte in so many bytes: an endless header line, chunk extension or trailer.
+MAX_QUIET = 65_536
+
+
+class Died(Exception):
+    """The connection ended before the response was whole. `replied`: a response byte had come."""
+
+    def __init__(self, replied: bool) -> None:
+        super().__init__()
+        self.replied = replied
+
+
+class Silent(Exception):
+    """The engine sent nothing for longer than the limit."""
+
+
+class ClientStalled(Exception):
+    """Reading was paused, because the client did not read, for longer than the idle limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Status and headers of a response, names in lower case."""
+
+    status: int
+    headers: Headers
+
+    def value(self, name: bytes) -> bytes:
+        """The first value of that header, b"" when there is none."""
+        return next((value for key, value in self.headers if key == name), b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds of silence: before the first body byte, and between two."""
+
+    first_byte_s: float
+    idle_s: float
+
+
+class Sink(Protocol):
+    """Where a response goes; called from the read callback, must not block."""
+
+    def on_head(self, head: Head) -> None: ...
+
+    def on_piece(self, data: bytes) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """Serves one exchange at a time. Made by `connect`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._parser = httptools.HttpResponseParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._sink: Sink | None = None
+        self._done: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._limits = Limits(0, 0)
+        self._headers: Headers = []
+        self._pieces: list[bytes] = []
+        self._replied = self._in_body = self._until_close = self._whole = False
+        self._paused = False
+        self._quiet = 0
+        self._last_read = 0.0
+        self.reusable = False
+        self.exchanges = 0
+        self.idle_since = 0.0
+
+    @property
+    def open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    async def exchange(self, request: Iterable[bytes], sink: Sink, limits: Limits) -> None:
+        """Send a request and feed its response to `sink` until it is whole."""
+        if self._transport is None or self._transport.is_closing():
+            raise Died(replied=False)
+        self._begin(sink, limits)
+        self._done = self._loop.create_future()
+        self._transport.writelines(request)
+        try:
+            await self._done
+        finally:
+            self._end()
+
+    def pause(self) -> None:
+        """Stop reading: what the engine sends waits in the kernel, then in the engine."""
+        if self.open and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()  # type: ignore[union-attr]
+
+    def resume(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._last_read = self._loop.time()
+            if self.open:
+                self._transport.resume_reading()  # type: ignore[union-attr]
+
+    def abort(self) -> None:
+        """Close now, unsent bytes and all."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _begin(self, sink: Sink, limits: Limits) -> None:
+        self.exchanges += 1
+        self.reusable = False
+        self._sink, self._limits = sink, limits
+        self._headers, self._pieces = [], []
+        self._replied = self._in_body = self._until_close = self._whole = False
+        self._quiet = 0
+        self._last_read = self._loop.time()
+        self._timer = self._loop.call_later(limits.first_byte_s, self._check_silence)
+
+    def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._sink = self._done = self._timer = None
+        self.resume()
+        if not self.reusable:
+            self.abort()
+
+    def _finish(self, error: Exception | None = None) -> None:
+        if self._done is None or self._done.done():
+            return
+        if error is None:
+            self._done.set_result(None)
+        else:
+            self.reusable = False
+            self._done.set_exception(error)
+
+    def _check_silence(self) -> None:
+        limit = self._limits.idle_s if self._in_body else self._limits.first_byte_s
+        due = self._last_read + limit
+        if self._loop.time() < due:
+            self._timer = self._loop.call_at(due, self._check_silence)
+        else:
+            self._finish(ClientStalled() if self._paused else Silent())
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        sink = self._sink
+        if sink is None or self._whole:  # nobody asked: whatever it is, it is not an answer
+            self.reusable = False
+            self.abort()
+            return
+        self._replied = True
+        self._last_read = self._loop.time()
+        broken = not self._feed(data)
+        pieces = self._pieces
+        if pieces:
+            self._pieces, self._in_body, self._quiet = [], True, 0
+            sink.on_piece(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        else:
+            self._quiet += len(data)
+            broken = broken or self._quiet > MAX_QUIET
+        if self._whole:
+            self._finish()
+        elif broken:
+            self._finish(Died(replied=True))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._until_close and exc is None:
+            self._finish()
+        else:
+            self._finish(Died(self._replied))
+        self._transport = None
+
+    def _feed(self, data: bytes) -> bool:
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            return False
+        return True
+
+    # httptools callbacks
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_body:
+            self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:  # interim: the real head follows
+            self._headers = []
+            return
+        if self._whole:  # a second answer nobody asked for
+            self.reusable = False
+            raise httptools.HttpParserError("bytes after the response")
+        names = {name for name, _ in self._headers}
+        framed = names & {b"content-length", b"transfer-encoding"} or status in {204, 304}
+        self._until_close = not framed
+        if self._sink is not None:
+            self._sink.on_head(Head(status, self._headers))
+
+    def on_body(self, data: bytes) -> None:
+        self._pieces.append(data)
+
+    def on_message_complete(self) -> None:
+        if self._parser.get_status_code() < 200:
+            return
+        self._whole = True
+        unsent = self._transport is not None and self._transport.get_write_buffer_size()
+        self.reusable = self._parser.should_keep_alive() and not unsent
+
+
+async def connect(host: str, port: int, timeout_s: float) -> Connection:
+    """A new connection. OSError (TimeoutError among them) when the engine does not accept."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(timeout_s):
+        _, connection = await loop.create_connection(lambda: Connection(loop), host, port)
+    return connection
