@@ -13,10 +13,10 @@ ROOT = Path(__file__).resolve().parents[3]
 # Highest first. A module may import modules of lower rows; within a row only what WITHIN names.
 ROWS = (
     ("__main__",),
-    ("app",),
+    ("app", "server"),
     ("routes",),
     ("auth", "relay", "drain"),
-    ("admission", "upstream", "sse", "health"),
+    ("admission", "upstream", "sse", "health", "outbox"),
     ("settings", "errors", "metrics", "log", "keys"),
 )
 
