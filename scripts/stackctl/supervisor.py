@@ -108,7 +108,7 @@ class _Transport(xmlrpc.client.Transport):
         self._path = path
         self._timeout = timeout
 
-    def make_connection(self, host: object) -> http.client.HTTPConnection:  # type: ignore[override]
+    def make_connection(self, host: object) -> http.client.HTTPConnection:
         connection = http.client.HTTPConnection("localhost", timeout=self._timeout)
         sock = socket.socket(socket.AF_UNIX)
         sock.settimeout(self._timeout)
