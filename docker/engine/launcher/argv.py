@@ -52,9 +52,15 @@ def _unless_given(settings: Settings, name: str, *value: str) -> list[str]:
     return [] if _given(settings, name) else [f"--{name}", *value]
 
 
+def _context(settings: Settings) -> str | None:
+    """The models of MODEL=auto have contexts of up to 262,144 tokens, more than their cards hold;
+    whoever names a model gets vLLM's own default, the model's context."""
+    return "auto" if settings.model == "auto" and settings.device == "cuda" else None
+
+
 def _tuning(settings: Settings) -> list[str]:
     pairs = {
-        "--max-model-len": settings.max_model_len,
+        "--max-model-len": settings.max_model_len or _context(settings),
         "--max-num-seqs": settings.max_num_seqs,
         "--max-num-batched-tokens": settings.max_num_batched_tokens,
         "--kv-cache-dtype": settings.kv_cache_dtype,

@@ -64,6 +64,9 @@ def materialise(dest: Path) -> None:
         _convert(gguf, partial)
         if not is_complete(partial):
             raise EmbeddedError(f"conversion left {partial} incomplete; fix: run it again")
+        for path in partial.iterdir():
+            path.chmod(0o644)  # safetensors writes 0600, and the engine runs as another user
+        partial.chmod(0o755)
         shutil.rmtree(dest, ignore_errors=True)  # an older half-done folder
         partial.replace(dest)
     _say(f"{MODEL_NAME} is ready at {dest}")

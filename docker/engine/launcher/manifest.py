@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -54,13 +55,18 @@ def read_for(folder: Path, model: str, revision: str | None) -> Manifest:
 
 
 def write(folder: Path, manifest: Manifest) -> None:
-    """Put the manifest into `folder` in one step, so that a reader sees the old or the new one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f".{FILE_NAME}.{os.getpid()}"
+    """Put the manifest into `folder`."""
+    write_json(folder / FILE_NAME, asdict(manifest))
+
+
+def write_json(path: Path, value: Mapping[str, object]) -> None:
+    """Write `value` in one step, so that a reader sees the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        partial.write_text(json.dumps(asdict(manifest), indent=2) + "\n", encoding="utf-8")
+        partial.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
         partial.chmod(0o644)  # the engine may run as another user than the download
-        partial.replace(folder / FILE_NAME)
+        partial.replace(path)
     finally:
         with contextlib.suppress(FileNotFoundError):
             partial.unlink()
