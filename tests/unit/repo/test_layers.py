@@ -15,8 +15,8 @@ ROWS = (
     ("__main__",),
     ("app", "server"),
     ("routes",),
-    ("auth", "relay", "drain"),
-    ("admission", "upstream", "sse", "health", "outbox"),
+    ("auth", "relay"),
+    ("admission", "upstream", "sse", "health", "outbox", "drain"),
     ("settings", "errors", "metrics", "log", "keys"),
 )
 
