@@ -80,7 +80,7 @@ def test_a_gateway_that_breaks_off_in_its_header_is_a_502(fake: FakeVLLM, front:
 
 
 def test_a_silent_gateway_is_a_504_and_is_asked_once(tmp_path: Path, fake: FakeVLLM) -> None:
-    edits = {"server/proxy.conf": replace("proxy_read_timeout 15000s", "proxy_read_timeout 1s")}
+    edits = {"server/proxy.conf": replace("proxy_read_timeout 28800s", "proxy_read_timeout 1s")}
     fake.enqueue(Pause(20))
     with Front(tmp_path, f"127.0.0.1:{fake.port}", edits=edits) as front:
         assert_openai(once(front.port, "POST", CHAT, body={}), 504, "gateway_timeout")
@@ -90,13 +90,13 @@ def test_a_silent_gateway_is_a_504_and_is_asked_once(tmp_path: Path, fake: FakeV
 def test_a_declared_body_above_the_limit(fake: FakeVLLM, front: Front) -> None:
     """The answer comes at once; then nginx waits 5 s for the rest before it closes."""
     head = build("POST", CHAT, {"Content-Length": "99999999999"}, b"")
-    assert_openai(raw(front.port, head, closed_within_s=8), 413, "request_too_large")
+    assert_openai(raw(front.port, head, closed_within_s=8), 413, "body_too_large")
     assert fake.log == []
 
 
 def test_a_whole_body_above_the_limit_is_read_to_the_answer(fake: FakeVLLM, front: Front) -> None:
     body = b"x" * (MAX_BODY + 1)
-    assert_openai(once(front.port, "POST", CHAT, body=body), 413, "request_too_large")
+    assert_openai(once(front.port, "POST", CHAT, body=body), 413, "body_too_large")
     assert fake.log == []
 
 
@@ -110,7 +110,7 @@ def chunked(size: int) -> bytes:
 def test_a_chunked_body_above_the_limit(fake: FakeVLLM, front: Front) -> None:
     with Client(front.port) as client:
         client.send(chunked(MAX_BODY + 65536))
-        assert_openai(client.read_body(client.read_head()), 413, "request_too_large")
+        assert_openai(client.read_body(client.read_head()), 413, "body_too_large")
     assert fake.log == []
 
 
@@ -137,17 +137,17 @@ SMUGGLING = [
 def test_an_ambiguous_request_gets_one_400(fake: FakeVLLM, front: Front, rest: bytes) -> None:
     pipelined = b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"
     reply = raw(front.port, b"POST /v1/x HTTP/1.1\r\nHost: x\r\n" + rest + pipelined)
-    assert_openai(reply, 400, "bad_request")
+    assert_openai(reply, 400, "invalid_request")
     assert fake.log == []
 
 
 @pytest.mark.parametrize(
     ("data", "status", "code"),
     [
-        (b"garbage\r\n\r\n", 400, "bad_request"),
-        (b"GET /v1/models HTTP/1.1\r\n\r\n", 400, "bad_request"),
-        (b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", 400, "bad_request"),
-        (b"GET /v1/models%00 HTTP/1.1\r\nHost: x\r\n\r\n", 400, "bad_request"),
+        (b"garbage\r\n\r\n", 400, "invalid_request"),
+        (b"GET /v1/models HTTP/1.1\r\n\r\n", 400, "invalid_request"),
+        (b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", 400, "invalid_request"),
+        (b"GET /v1/models%00 HTTP/1.1\r\nHost: x\r\n\r\n", 400, "invalid_request"),
         (b"GET /v1/x HTTP/9.1\r\nHost: x\r\n\r\n", 505, "http_version_not_supported"),
         (
             b"TRACE /v1/x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",

@@ -76,7 +76,7 @@ def test_another_container_on_the_old_address_gets_nothing(
     ):
         wait_for(front, 200)
         dns.records["gateway"] = ["127.0.0.2"]
-        moved.wait_until(lambda: wait_for(front, 200) and moved.log, FOLLOWED_WITHIN_S)
+        moved.wait_until(lambda: wait_for(front, 200).status and moved.log, FOLLOWED_WITHIN_S)
         before = len(fake.log)
         for _ in range(10):
             assert once(front.port, "GET", "/v1/models").status == 200

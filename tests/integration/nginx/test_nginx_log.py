@@ -33,7 +33,7 @@ def hurt(fake: FakeVLLM, front: Front) -> int:
 
 
 def test_no_secret_in_any_log(tmp_path: Path, fake: FakeVLLM) -> None:
-    edits = {"server/proxy.conf": replace("proxy_read_timeout 15000s", "proxy_read_timeout 1s")}
+    edits = {"server/proxy.conf": replace("proxy_read_timeout 28800s", "proxy_read_timeout 1s")}
     with Front(tmp_path, f"127.0.0.1:{fake.port}", edits=edits) as front:
         front.wait_for_log(hurt(fake, front))
     logs = (front.out / "access.log").read_text() + (front.out / "error.log").read_text()

@@ -3,6 +3,7 @@
 import hashlib
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import pytest
 from common.fake_vllm import FakeVLLM
@@ -26,6 +27,14 @@ def gaps(reply: Reply) -> list[float]:
     return [later - earlier for (earlier, _), (later, _) in pairwise(reply.arrivals)]
 
 
+def assert_paced(reply: Reply) -> None:
+    """Held back, events arrive together; on a busy machine one may be late and the next early."""
+    found = gaps(reply)
+    assert len(found) == 9, found
+    assert min(found) > 0.1, found
+    assert 0.2 < median(found) < 0.4, found
+
+
 def ask(port: int, headers: dict[str, str] | None = None) -> Reply:
     with Client(port) as client:
         return client.request("POST", "/v1/chat/completions", headers, CHAT)
@@ -38,8 +47,7 @@ def test_events_arrive_one_by_one(fake: FakeVLLM, front: Front, headers: dict[st
     assert reply.whole
     assert reply.body == TINY * 10
     assert reply.header("content-encoding") is None
-    assert len(reply.arrivals) == 10
-    assert all(0.2 < gap < 0.4 for gap in gaps(reply)), gaps(reply)
+    assert_paced(reply)
 
 
 OUTER = """
@@ -62,7 +70,7 @@ def test_an_outer_nginx_with_its_defaults_does_not_buffer_either(
     with outer:
         reply = ask(outer.port)
     assert reply.body == TINY * 10
-    assert all(0.2 < gap < 0.4 for gap in gaps(reply)), gaps(reply)
+    assert_paced(reply)
 
 
 def test_the_outer_proxy_is_told_by_header(fake: FakeVLLM, front: Front) -> None:
@@ -74,7 +82,7 @@ def test_the_outer_proxy_is_told_by_header(fake: FakeVLLM, front: Front) -> None
 
 def test_the_gateway_cannot_switch_buffering_on_or_redirect(fake: FakeVLLM, front: Front) -> None:
     head = sse_head(("x-accel-buffering", "yes"), ("x-accel-redirect", "/nginx-health"))
-    events = [Send(chunk(TINY)), Pause(GAP_S), Send(chunk(TINY)), Send(chunk(b""))]
+    events: list[Step] = [Send(chunk(TINY)), Pause(GAP_S), Send(chunk(TINY)), Send(chunk(b""))]
     fake.enqueue(Send(head), *events)
     reply = ask(front.port)
     assert reply.body == TINY * 2
