@@ -10,6 +10,7 @@ from stackctl import process
 from stackctl.console import Console
 from stackctl.errors import StackError
 from stackctl.layout import Layout
+from stackctl.reasons import telling
 
 SERVICES = ("nginx", "gateway", "vllm", "model")
 
@@ -100,9 +101,7 @@ class ComposeStack:
             try:
                 rc = self._await(child, console, idle)
             finally:
-                if child.poll() is None:
-                    child.terminate()
-                    child.wait()
+                process.end(child)
         if rc != 0:
             raise self._why(log.read_text(encoding="utf-8", errors="replace"))
 
@@ -121,8 +120,7 @@ class ComposeStack:
     def _why(self, output: str) -> StackError:
         model = self.containers().get("model")
         if model and model.state == "exited" and model.exit_code != 0:
-            line = self.last_log("model").removeprefix("model: ")
-            return StackError(f"model: {line}", model.exit_code)
+            return StackError(self.reason("model"), model.exit_code)
         return StackError(f"docker compose up: {_telling(process.Result(1, output, ''))}")
 
     def watch(self) -> Callable[[], str | None]:
@@ -166,9 +164,7 @@ class ComposeStack:
         return lines[-1] if lines else ""
 
     def reason(self, service: str) -> str:
-        lines = self._log_lines(service, 40)
-        telling = [line for line in lines if "fix:" in line or "[emerg]" in line]
-        return (telling or lines or ["(it said nothing)"])[-1]
+        return telling(self._log_lines(service, 40))
 
     def _log_lines(self, service: str, count: int) -> list[str]:
         done = self._run("logs", "--no-log-prefix", "--no-color", "--tail", str(count), service)

@@ -37,7 +37,7 @@ def _refused(line: str) -> Check:
     return Check(
         "settings",
         "fail",
-        f"{name}: {found.removeprefix('found').strip()}",
+        f"{name}={found.removeprefix('found').strip()}",
         wanted.removeprefix("wanted").strip(),
         fix.removeprefix("fix").lstrip(": ").strip(),
     )

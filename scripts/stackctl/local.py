@@ -10,6 +10,7 @@ from stackctl.console import Console
 from stackctl.errors import StackError, problem
 from stackctl.layout import Layout
 from stackctl.programs import Program
+from stackctl.reasons import telling
 from stackctl.supervisor import Managed, Supervisor, configuration, leftovers
 
 MARGIN_S = 30
@@ -108,9 +109,7 @@ class LocalStack:
         """The last thing the program said, which for ours is the reason it ended with."""
         log = self._layout.logs / f"{name}.log"
         lines = tail(log, 40)
-        telling = [line for line in lines if "fix:" in line or "[emerg]" in line]
-        last = (telling or lines or ["(it said nothing)"])[-1]
-        return f"{name} stopped: {last.strip()} (log: {log.relative_to(self._layout.root)})"
+        return f"{name} stopped: {telling(lines)} (log: {log.relative_to(self._layout.root)})"
 
     def services(self) -> dict[str, str]:
         states = self._supervisor.states()
@@ -153,7 +152,7 @@ def fetch(layout: Layout, config: Config, console: Console) -> None:
         argv, lambda line: _show(console, line), env=env, log=layout.logs / "model.log"
     )
     if done.rc != 0:
-        raise StackError(f"model: {done.last_line.removeprefix('model: ')}", done.rc)
+        raise StackError(done.last_line, done.rc)
 
 
 def _show(console: Console, line: str) -> None:

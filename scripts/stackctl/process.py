@@ -1,6 +1,7 @@
 """The one place that starts programs: argument lists, never a shell."""
 
 import os
+import select
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,6 +10,8 @@ from pathlib import Path
 
 NOT_FOUND = 127
 TIMED_OUT = 124
+END_S = 10.0
+SILENCE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def attached(
 @contextmanager
 def started(
     argv: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path | None = None
-) -> Iterator[subprocess.Popen[str]]:
+) -> Iterator[subprocess.Popen[bytes]]:
     """A running program with its output on one pipe; it is ended when the block is left."""
     child = subprocess.Popen(
         [str(part) for part in argv],
@@ -86,40 +89,70 @@ def started(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
     )
     try:
         yield child
     finally:
-        if child.poll() is None:
-            child.terminate()
-            try:
-                child.wait(10)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
+        end(child)
         if child.stdout:
             child.stdout.close()
+
+
+def end(child: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, then SIGKILL; the program is gone afterwards."""
+    if child.poll() is not None:
+        return
+    child.terminate()
+    try:
+        child.wait(END_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 def follow(
     argv: Sequence[str | Path],
     on_line: Callable[[str], None],
     *,
+    on_silence: Callable[[], None] | None = None,
     log: Path | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> Result:
-    """Run to the end, handing each output line to `on_line`; the whole output is also kept in
-    `log` when one is given. `err` of the result is empty: both streams are one."""
+    """Run to the end, handing each output line to `on_line`, and calling `on_silence` for each
+    second without one; the whole output is also kept in `log`. `err` of the result is empty: both
+    streams are one."""
     kept: list[str] = []
     with started(argv, env=env, cwd=cwd) as child:
-        for line in child.stdout or ():
+        for line in _lines(child):
+            if line is None:
+                if on_silence:
+                    on_silence()
+                continue
             kept.append(line)
-            on_line(line.rstrip())
+            on_line(line)
         rc = child.wait()
+    text = "".join(f"{line}\n" for line in kept)
     if log is not None:
         log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_text("".join(kept), encoding="utf-8")
-    return Result(rc, "".join(kept), "")
+        log.write_text(text, encoding="utf-8")
+    return Result(rc, text, "")
+
+
+def _lines(child: subprocess.Popen[bytes]) -> Iterator[str | None]:
+    """Lines as they come, None for each silent second. A CR ends a line too (progress bars)."""
+    if child.stdout is None:
+        return
+    handle = child.stdout.fileno()
+    rest = b""
+    while True:
+        if not select.select([handle], [], [], SILENCE_S)[0]:
+            yield None
+            continue
+        data = os.read(handle, 65536)
+        if not data:
+            break
+        *lines, rest = (rest + data).replace(b"\r", b"\n").split(b"\n")
+        yield from (line.decode("utf-8", "replace").rstrip() for line in lines if line)
+    if rest:
+        yield rest.decode("utf-8", "replace").rstrip()

@@ -84,7 +84,7 @@ def _install(folder: Path, step: Step, console: Console, log: Path) -> None:
     progress = Progress(console, step)
     for arguments in filter(None, (step.arguments, step.otherwise)):
         argv: list[str | Path] = [folder / "bin" / "python", "-m", "pip", *_PIP, *arguments]
-        done = process.follow(argv, progress.line, log=log)
+        done = process.follow(argv, progress.line, on_silence=progress.silence, log=log)
         if done.rc == 0:
             return
         if not _NO_MATCH.search(done.out):
@@ -107,6 +107,7 @@ class Progress:
         self._step = step
         self._seen = 0
         self._started = time.monotonic()
+        self._detail = ""
 
     def line(self, text: str) -> None:
         words = text.strip()
@@ -117,15 +118,22 @@ class Progress:
         elif words.startswith("Installing collected packages"):
             self._show("unpacking (this takes a while)")
 
+    def silence(self) -> None:
+        """pip says nothing while it unpacks; the seconds show that it lives."""
+        self._show(self._detail)
+
     def _show(self, detail: str) -> None:
+        self._detail = detail
         seconds = time.monotonic() - self._started
         done = f"{min(self._seen, self._step.packages)} of {self._step.packages} packages"
         self._console.progress(self._step.title, f"{done}, {seconds:.0f} s: {detail}")
 
 
 def _what(line: str) -> list[str]:
-    parts = line.split(maxsplit=2)[1:]
-    return [parts[0].rsplit("/", 1)[-1], *parts[1:]] if parts else []
+    """The package or file, and its size when pip tells one."""
+    name, *rest = line.split()[1:3] or [""]
+    size = line[line.rindex("(") :] if rest and line.endswith("B)") else ""
+    return [name.rsplit("/", 1)[-1], size] if size else [name.rsplit("/", 1)[-1]]
 
 
 def _explain(done: process.Result, log: Path) -> StackError:
