@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from common.compose import CPU, ROOT
+from common.compose import ROOT
 
 T = TypeVar("T")
 PREFIX = "stacktest-"
@@ -78,10 +78,9 @@ class Project:
         copy_checkout(root)
         name = PREFIX + secrets.token_hex(4)
         port = free_port()
-        own = {"COMPOSE_PROJECT_NAME": name, "NGINX_PORT": str(port), "COMPOSE_FILE": CPU}
-        # Without buildx, Compose builds by itself; asked for nothing else, it is quiet about it.
+        own = {"COMPOSE_PROJECT_NAME": name, "NGINX_PORT": str(port)}
         inherited = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
-        environment = inherited | {"COMPOSE_BAKE": "false"} | own | dict(settings or {})
+        environment = inherited | own | dict(settings or {})
         return cls(root, name, port, environment)
 
     def __enter__(self) -> Project:

@@ -36,9 +36,9 @@ class Quiet(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Requests are not logged."""
 
-    def answer(self, body: object) -> None:
+    def answer(self, body: object, status: int = 200) -> None:
         data = json.dumps(body).encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -56,7 +56,11 @@ class Engine(Quiet):
         self.answer(models if self.path == "/v1/models" else {})
 
     def do_POST(self) -> None:
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        try:
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        except ValueError:
+            self.answer({"error": {"message": "not JSON", "type": "BadRequestError"}}, 400)
+            return
         tokens = int(request.get("max_tokens", 1))
         if not request.get("stream"):
             self.answer({"id": "c1", "choices": [{"message": {"content": "x" * tokens}}]})

@@ -55,7 +55,7 @@ def running(slow: Project) -> Project:
     assert alone.headers["content-type"].startswith("application/json")
     assert alone.json()["error"]["message"]
 
-    slow.compose("up", "-d", "--wait", "--wait-timeout", str(HEALTHY_S), timeout=180)
+    slow.compose("up", "-d", "--wait", "nginx", "gateway", "vllm", timeout=HEALTHY_S)
     wait_until(lambda: answers(slow, "/readyz", 200), HEALTHY_S, "ready through nginx")
     return slow
 

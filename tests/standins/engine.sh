@@ -15,8 +15,9 @@ say() { printf 'engine: %s\n' "$*"; }
 
 answers() { timeout 10 docker version --format '{{.Server.Version}}' >/dev/null 2>&1; }
 
-# is_program PID NAME: pids are reused, so a number in a stale file proves nothing by itself.
-is_program() { [[ -n $1 && "$(cat "/proc/$1/comm" 2>/dev/null)" == "$2" ]]; }
+# is_program PID NAME: pids are reused, so a number in a stale file proves nothing by itself. A zombie
+# that nobody reaped has an empty command line and counts as gone.
+is_program() { [[ -n $1 && "$(tr '\0' ' ' 2>/dev/null <"/proc/$1/cmdline")" == *"$2"* ]]; }
 
 drop_stale() { # drop_stale PID_FILE PROGRAM
   local pid

@@ -103,8 +103,7 @@ main() {
   cp "$ROOT/docker/engine/requirements-cpu.txt" "$work/build/vllm-cpu/"
   if [[ " ${services[*]} " == *" vllm-cpu "* ]]; then bring_torch "$work/build/vllm-cpu/wheels"; fi
   say "building ${services[*]}"
-  # Without buildx Compose builds by itself; asked for nothing else, it says nothing about it.
-  COMPOSE_BAKE=false docker compose -f "$work/build/compose.yml" build --quiet "${services[@]}"
+  docker compose -f "$work/build/compose.yml" build --quiet "${services[@]}"
 }
 
 main "$@"

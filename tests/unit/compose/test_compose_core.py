@@ -194,6 +194,8 @@ def test_image_tags_are_the_project_version(render: Render) -> None:
             repository, _, tag = rendered.service(name)["image"].partition(":")
             assert repository.startswith("vllm-compose/")
             assert tag == version, name
+            # Nobody's registry is asked for an image of that name: it might have one.
+            assert rendered.service(name)["pull_policy"] == "never", name
 
 
 @BOTH
