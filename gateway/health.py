@@ -90,8 +90,11 @@ class Prober:
 
 
 def control_client() -> httpx.AsyncClient:
-    """For control calls: no proxy from the environment, no redirects, short time-outs."""
-    return httpx.AsyncClient(timeout=PROBE_TIMEOUT_S, trust_env=False)
+    """For control calls: no proxy from the environment, no redirects, short time-outs; each on a
+    connection of its own, since a stale kept one would look like an engine that is down.
+    """
+    limits = httpx.Limits(max_keepalive_connections=0)
+    return httpx.AsyncClient(timeout=PROBE_TIMEOUT_S, trust_env=False, limits=limits)
 
 
 def judge(healthy: bool, models: tuple[dict[str, Any], ...], status: dict[str, Any] | None) -> View:

@@ -176,6 +176,10 @@ class Answer:
 
     def broken(self, error: GatewayError, outcome: Outcome) -> None:
         """No more bytes will come. Before the start: raises `error`. After: event, or a cut."""
+        complete = self.tracker is not None and self.tracker.verdict() != "truncated"
+        if complete and outcome == "truncated":  # only the framing after the last event is missing
+            self.whole()
+            return
         self._record.outcome = outcome
         self._record.reason = error.code
         if not self.started:

@@ -137,6 +137,11 @@ class FakeVLLM:
         """Use this script for the next request that has none yet (probes never take one)."""
         self._scripts.append(steps)
 
+    def clear(self) -> None:
+        """Forget the log and scripts not yet used; connections stay."""
+        self.log.clear()
+        self._scripts.clear()
+
     def listen(self) -> None:
         """Accept connections (again), on the same port as before."""
         self._call(self._listen())
@@ -187,6 +192,8 @@ class FakeVLLM:
                 pass
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the log has it
+        except asyncio.CancelledError:
+            pass  # the fake stops; a stream server would report its handler's cancellation
         finally:
             self._peers.discard(peer)
             writer.close()

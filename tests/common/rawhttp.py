@@ -80,11 +80,12 @@ class Client:
     def read_body(self, reply: Reply, head_only: bool = False) -> Reply:
         """Read the rest of `reply`; a cut leaves `whole` False."""
         try:
-            for piece in () if head_only else self.pieces(reply):
-                reply.body += piece
+            for _ in () if head_only else self.pieces(reply):
+                pass
             reply.whole = True
         except (ConnectionError, ValueError):
             reply.whole = False
+        reply.body = b"".join(piece for _, piece in reply.arrivals)
         return reply
 
     def pieces(self, reply: Reply) -> Any:  # noqa: ANN401 - a generator of bytes
@@ -127,7 +128,8 @@ class Client:
         return line
 
     def _exactly(self, size: int) -> bytes:
-        parts, have = [self._buffer], len(self._buffer)
+        """The next `size` bytes; ConnectionError when fewer come."""
+        parts, have, self._buffer = [self._buffer], len(self._buffer), b""
         while have < size:
             parts.append(self._receive())
             have += len(parts[-1])

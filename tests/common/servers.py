@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -86,6 +87,13 @@ class GatewayProcess:
         wait_until(lambda: len(self.events()) >= number, timeout_s)
         return self.events()[number - 1]
 
+    def mark(self) -> None:
+        """Empty the log, once every line of earlier requests has arrived (lines keep order)."""
+        name = f"mark-{time.monotonic_ns()}"
+        once(self.port, "GET", "/mark", {"x-request-id": name})
+        wait_until(lambda: name in self.output)
+        self.lines.clear()
+
     def wait_ready(self, timeout_s: float = 5.0) -> None:
         wait_until(lambda: once(self.port, "GET", "/readyz").status == 200, timeout_s)
 
@@ -135,7 +143,7 @@ def run_gateway(**environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def wait_until(condition: Any, timeout_s: float = 5.0) -> None:  # noqa: ANN401 - any callable
+def wait_until(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
     """Poll until true; AssertionError after `timeout_s`."""
     end = time.monotonic() + timeout_s
     while not condition():

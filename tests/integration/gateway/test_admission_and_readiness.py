@@ -1,0 +1,233 @@
+"""Queue, hold, re-send, several engines: what is answered when the stack cannot serve at once."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable
+
+import pytest
+from common.fake_vllm import Behaviour, FakeVLLM
+from common.rawhttp import Client, build, once
+from common.script import Fin, Pause, Send, Step, answer, sse_head, stream
+from common.servers import AUTH, CHAT, GatewayProcess, wait_until
+
+Start = Callable[..., GatewayProcess]
+STREAM = b'{"stream":true}'
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def send_and_wait(gateway: GatewayProcess, client: Client, in_flight: int, queued: int) -> None:
+    client.send(build("POST", CHAT, AUTH, STREAM))
+    wanted = {"in_flight": in_flight, "queued": queued}
+    wait_until(lambda: wanted.items() <= gateway.status()["gateway"].items())
+
+
+def test_a_full_queue_and_a_long_one_are_answered(fake: FakeVLLM, start: Start) -> None:
+    """Rule 6: 503 with Retry-After, at once when the room is full."""
+    gateway = start(fake.url, max_concurrency=1, queue_size=1, queue_timeout_s=0.5)
+    gateway.wait_ready()
+    fake.enqueue(Send(sse_head()), Pause(30))
+    with gateway.client() as running, gateway.client() as waiting:
+        send_and_wait(gateway, running, 1, 0)
+        send_and_wait(gateway, waiting, 1, 1)
+        began = time.monotonic()
+        full = gateway.chat()
+        assert time.monotonic() - began < 0.3
+        late = waiting.read_body(waiting.read_head())
+    for reply in (full, late):
+        assert (reply.status, reply.json()["error"]["code"]) == (503, "overloaded")
+        assert int(reply.header("retry-after") or 0) > 0
+    assert len(fake.requests) == 1
+
+
+def test_the_queue_is_first_come_first_served(fake: FakeVLLM, start: Start) -> None:
+    gateway = start(fake.url, max_concurrency=1)
+    gateway.wait_ready()
+    fake.enqueue(Pause(0.5), *answer())
+    with gateway.client() as a, gateway.client() as b, gateway.client() as c:
+        for number, client in enumerate((a, b, c)):
+            client.send(build("POST", CHAT, {**AUTH, "x-request-id": f"r{number}"}, b"{}"))
+            wait_until(lambda n=number: gateway.status()["gateway"]["queued"] == n)  # type: ignore[misc]
+        for client in (a, b, c):
+            assert client.read_body(client.read_head()).status == 200
+    assert [one.header("x-request-id") for one in fake.requests] == [b"r0", b"r1", b"r2"]
+
+
+def test_requests_are_held_until_the_engine_is_ready(start: Start) -> None:
+    """Rule 7."""
+    with FakeVLLM(Behaviour(health=503)) as fake:
+        gateway = start(fake.url, hold_s=10)
+        with gateway.client() as client, gateway.client() as models:
+            send_and_wait(gateway, client, 1, 0)
+            models.send(build("GET", "/v1/models", AUTH, b""))
+            assert not fake.requests
+            fake.behaviour.health = 200
+            assert client.read_body(client.read_head()).status == 200
+            assert models.read_body(models.read_head()).json()["data"][0]["id"] == "m"
+
+
+def test_the_hold_ends_with_the_phase(start: Start) -> None:
+    """B25: live but not ready; the phase comes from the launcher."""
+    launcher = {"phase": "loading", "ready": False, "message": "weights 40 %", "model": "org/m"}
+    with FakeVLLM() as status_page:
+        status_page.behaviour.script = answer(launcher)
+        dead = f"http://127.0.0.1:{free_port()}"
+        gateway = start(dead, hold_s=0.3, status_urls=status_page.url)
+        wait_until(lambda: once(gateway.port, "GET", "/readyz").json()["phase"] == "loading")
+        ready = once(gateway.port, "GET", "/readyz")
+        assert (ready.status, ready.json()["ready"]) == (503, False)
+        assert ready.json()["message"] == "weights 40 %"
+        assert once(gateway.port, "GET", "/livez").status == 200
+        assert once(gateway.port, "GET", "/health").status == 200
+        reply = gateway.chat()
+        assert reply.status == 503
+        assert "loading" in reply.json()["error"]["message"]
+        assert int(reply.header("retry-after") or 0) > 0
+        status = gateway.status()
+        assert (status["model"], status["phase"]) == ("org/m", "loading")
+        assert status["engines"][0]["upstream"] == 0
+
+
+def test_a_launcher_that_drains_overrules_a_healthy_engine(start: Start) -> None:
+    """vLLM says 200 on /health while it aborts new requests."""
+    with FakeVLLM() as fake, FakeVLLM() as status_page:
+        status_page.behaviour.script = answer({"phase": "ready", "ready": True})
+        gateway = start(fake.url, hold_s=0.1, status_urls=status_page.url)
+        gateway.wait_ready()
+        status_page.behaviour.script = answer({"phase": "draining", "ready": False})
+        wait_until(lambda: once(gateway.port, "GET", "/readyz").status == 503)
+        assert gateway.chat().status == 503
+        assert not fake.requests
+
+
+def test_no_launcher_answers(start: Start) -> None:
+    gateway = start(f"http://127.0.0.1:{free_port()}", hold_s=0)
+    ready = once(gateway.port, "GET", "/readyz").json()
+    assert (ready["ready"], ready["phase"]) == (False, "waiting")
+    assert gateway.chat().status == 503
+    status = gateway.status()
+    assert status["engines"] == [{"upstream": 0, "reachable": False}]
+    assert status["served_model_names"] == []
+
+
+def test_an_engine_that_stops_accepting_is_waited_for(start: Start) -> None:
+    """Its probe still said ready; nothing was sent, so the request is held, not failed."""
+    with FakeVLLM() as fake:
+        gateway = start(fake.url, hold_s=10)
+        gateway.wait_ready()
+        fake.stop_listening(reset=True)
+        with gateway.client() as client:
+            client.send(build("POST", CHAT, AUTH, b"{}"))
+            time.sleep(0.3)
+            fake.listen()
+            assert client.read_body(client.read_head()).status == 200
+        assert len(fake.requests) == 1
+
+
+def test_a_reused_connection_that_dies_is_replaced_once(start: Start) -> None:
+    """B20, second part: closed the instant the request arrives on a reused connection."""
+    with FakeVLLM() as fake:
+        gateway = start(fake.url)
+        gateway.wait_ready()
+        assert gateway.chat(b"{}").status == 200
+        fake.behaviour.drop_reused = True
+        for _ in range(5):
+            assert gateway.chat(b'{"a":1}').status == 200
+        gateway.wait_event(6)
+        assert [event["resent"] for event in gateway.events()] == [False, *[True] * 5]
+
+
+def test_an_engine_that_closes_idle_connections_early(start: Start) -> None:
+    """B20: requests around the moment at which the engine hangs up; no error in any round."""
+    with FakeVLLM(Behaviour(idle_s=0.1)) as fake:
+        gateway = start(fake.url)
+        gateway.wait_ready()
+        for number in range(40):
+            assert gateway.chat(b"{}").status == 200
+            time.sleep(0.09 + number % 20 / 1000)
+        assert len(fake.requests) == 40
+
+
+@pytest.mark.parametrize("steps", [(Fin(),), (Pause(0.05), Fin())])
+def test_a_fresh_connection_that_dies_is_not_tried_again(
+    start: Start, steps: tuple[Step, ...]
+) -> None:
+    """B24, rule 2: the engine is alive and may have begun; one POST, one 502."""
+    with FakeVLLM() as fake:
+        gateway = start(fake.url)
+        gateway.wait_ready()
+        fake.enqueue(*steps)
+        reply = gateway.chat()
+        assert (reply.status, reply.json()["error"]["code"]) == (502, "upstream_error")
+        assert len(fake.requests) == 1
+
+
+def test_a_crash_before_the_first_byte_moves_the_request(start: Start) -> None:
+    """Rule 2: a fresh connection died and the engine refuses: the other engine answers."""
+    with FakeVLLM() as first, FakeVLLM() as second:
+        gateway = start(f"{first.url},{second.url}")
+        gateway.wait_ready()
+        wait_until(lambda: all(each["reachable"] for each in gateway.status()["engines"]))
+        first.enqueue(Pause(30))
+        with gateway.client() as client:
+            client.send(build("POST", CHAT, AUTH, b"{}"))
+            first.wait_until(lambda: first.requests)
+            first.stop_listening(reset=True)
+            assert client.read_body(client.read_head()).status == 200
+        assert (len(first.requests), len(second.requests)) == (1, 1)
+        event = gateway.wait_event()
+        assert (event["resent"], event["upstream"]) == (True, 1)
+
+
+def test_a_crash_after_the_first_byte_does_not(start: Start) -> None:
+    with FakeVLLM() as first, FakeVLLM() as second:
+        gateway = start(f"{first.url},{second.url}")
+        gateway.wait_ready()
+        first.enqueue(Send(sse_head()), Pause(30))
+        with gateway.client() as client:
+            client.send(build("POST", CHAT, AUTH, STREAM))
+            reply = client.read_head()
+            first.stop_listening(reset=True)
+            client.read_body(reply)
+        assert b'"error"' in reply.body
+        assert not second.requests
+
+
+def test_the_least_busy_engine_is_used(start: Start) -> None:
+    with FakeVLLM() as first, FakeVLLM() as second:
+        gateway = start(f"{first.url},{second.url}")
+        wait_until(lambda: all(each["reachable"] for each in gateway.status()["engines"]))
+        for fake in (first, second):
+            fake.behaviour.script = stream("a", interval_s=0.3)
+        clients = [gateway.client() for _ in range(6)]
+        for client in clients:
+            client.send(build("POST", CHAT, AUTH, STREAM))
+        for client in clients:
+            assert client.read_body(client.read_head()).whole
+            client.socket.close()
+        assert (len(first.requests), len(second.requests)) == (3, 3)
+
+
+def test_status_events_follow_changes(fake: FakeVLLM, gateway: GatewayProcess) -> None:
+    """Whole events, LF endings, only when something changed."""
+    with gateway.client() as client:
+        client.send(build("GET", "/status/events", {}, b""))
+        reply = client.read_head()
+        assert (reply.header("content-type") or "").startswith("text/event-stream")
+        assert reply.header("x-accel-buffering") == "no"
+        pieces = client.pieces(reply)
+        first = next(pieces).decode()
+        assert first.startswith("event: status\ndata: {")
+        assert first.endswith("\n\n")
+        fake.enqueue(Send(sse_head()), Pause(1.2))
+        with gateway.client() as other:
+            other.send(build("POST", CHAT, AUTH, STREAM))
+            second = next(pieces).decode()
+        assert json.loads(second.split("data: ")[1])["gateway"]["in_flight"] == 1
