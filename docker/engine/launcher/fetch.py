@@ -4,21 +4,22 @@ Run by the one-shot `model` service, the only one with a network and the token, 
 Exit codes: launcher.fetcherror.
 """
 
-import json
+import contextlib
+import fcntl
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher import auto, embedded, folder, hub, manifest, settings, tokenfile
+from launcher import auto, embedded, finished, folder, hub, manifest, settings, tokenfile
 from launcher.fetcherror import Code, FetchError
+from launcher.finished import Finished
 from launcher.huberrors import Wanted
 from launcher.manifest import Manifest
 
 BAD_SETTINGS = 2
 IMAGE_MODELS = Path("/opt/models")  # where the CPU image has the embedded model
-COMPLETE = "complete.json"  # model@revision → what a finished download left, in the models folder
 
 
 @dataclass(frozen=True)
@@ -115,10 +116,10 @@ def _auto(asked: Request) -> str:
 
 
 def _from_hub(asked: Request, model: str) -> Manifest:
-    kept = _finished(asked, model)
+    kept = finished.recall(asked.models_dir, model, asked.revision)
     if kept:
         say(f"{model} is complete in the cache")
-        return kept
+        return Manifest(asked.model, asked.revision or "", model, str(kept.path), kept.commit)
     wanted = Wanted(
         model, asked.revision, tokenfile.read(asked.token_path), asked.endpoint, asked.cache
     )
@@ -134,7 +135,9 @@ def _from_hub(asked: Request, model: str) -> Manifest:
     _check(model, path)
     say(f"100 % ({sum(remote.files.values()) / 1e9:.1f} GB), {model} is complete")
     done = Manifest(asked.model, asked.revision or "", model, str(path), remote.commit)
-    _remember(asked, done, remote)
+    finished.remember(
+        asked.models_dir, model, asked.revision, Finished(path, remote.commit, remote.files)
+    )
     return done
 
 
@@ -148,33 +151,18 @@ def _check(model: str, path: Path) -> None:
         )
 
 
-def _key(model: str, revision: str | None) -> str:
-    return f"{model}@{revision or ''}"
-
-
-def _finished(asked: Request, model: str) -> Manifest | None:
-    """An earlier finished download, if all of its files are still there."""
-    entry = _notes(asked.models_dir).get(_key(model, asked.revision))
-    try:
-        path, files, commit = Path(entry["path"]), entry["files"], entry["revision"]  # type: ignore[index]
-        whole = all((path / name).stat().st_size == size for name, size in files.items())
-    except (KeyError, TypeError, AttributeError, OSError):
-        return None
-    return Manifest(asked.model, asked.revision or "", model, str(path), commit) if whole else None
-
-
-def _notes(models_dir: Path) -> dict[str, object]:
-    try:
-        notes = json.loads((models_dir / COMPLETE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return notes if isinstance(notes, dict) else {}
-
-
-def _remember(asked: Request, done: Manifest, remote: hub.Remote) -> None:
-    key = _key(done.model, asked.revision)
-    entry = {"path": done.path, "files": remote.files, "revision": done.revision}
-    manifest.write_json(asked.models_dir / COMPLETE, {**_notes(asked.models_dir), key: entry})
+@contextlib.contextmanager
+def _alone(models_dir: Path) -> Iterator[None]:
+    """One download at a time: two would write the same files. The kernel frees the lock of a
+    process that was killed."""
+    models_dir.mkdir(parents=True, exist_ok=True)
+    with (models_dir / ".fetch.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another download to end")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def say(text: str) -> None:
@@ -187,8 +175,9 @@ def main(environ: Mapping[str, str]) -> int:
     """Fetch and write the manifest; the exit code."""
     try:
         asked = request(environ)
-        done = fetch(asked)
-        manifest.write(asked.models_dir, done)
+        with _alone(asked.models_dir):
+            done = fetch(asked)
+            manifest.write(asked.models_dir, done)
     except settings.SettingsError as error:
         sys.stderr.write("\n".join(error.lines) + "\n")
         return BAD_SETTINGS

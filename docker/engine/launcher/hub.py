@@ -1,6 +1,6 @@
 """A model from the Hugging Face hub, through huggingface_hub (imported only here).
 
-huggingface_hub resumes by itself: a file is downloaded beside its place and moved there when whole.
+Whole files are never fetched again; cut ones are continued (launcher.resume).
 """
 
 import fnmatch
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launcher import resume
 from launcher.fetcherror import Code, FetchError
 from launcher.huberrors import Wanted, translated
 
@@ -23,7 +24,6 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")  # the first kind that is 
 OTHER_FORMATS = ("original/*", "onnx/*", "openvino/*", "metal/*", "coreml/*", "gguf/*")
 SPARE_BYTES = 256 * 2**20  # kept free beyond the download
 PROGRESS_EVERY_S = 1.0
-WORKERS = 4  # files at a time; more helps little and makes rate limits likelier
 
 Say = Callable[[str], None]
 
@@ -56,35 +56,34 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 def download(wanted: Wanted, say: Say) -> tuple[Path, Remote]:
     """Fetch the model (what is missing of it); its folder and files. Raises FetchError."""
     library = importlib.import_module("huggingface_hub")
-    with translated(wanted, library):
+    with translated(wanted):
         remote = _look_up(wanted, library)
         _require_space(wanted, remote)
         with _progress(_blobs(wanted), remote, _bytes_here(wanted, remote), say):
+            resume.fill(wanted, _blobs(wanted), remote.commit, remote.files)
             folder = library.snapshot_download(
                 wanted.model,
-                revision=remote.commit,
+                # By name, so that the cache knows the name when there is no network.
+                revision=wanted.revision,
                 token=wanted.token or False,
                 endpoint=wanted.endpoint,
                 cache_dir=wanted.cache,
                 allow_patterns=[_literally(name) for name in remote.files],
-                max_workers=WORKERS,
+                max_workers=resume.WORKERS,
             )
     return Path(folder), remote
 
 
 def cached(wanted: Wanted) -> Path | None:
-    """The newest cached folder of the model, without any network; perhaps incomplete."""
-    library = importlib.import_module("huggingface_hub")
-    try:
-        folder = library.snapshot_download(
-            wanted.model,
-            revision=wanted.revision,
-            cache_dir=wanted.cache,
-            local_files_only=True,
-        )
-    except OSError:  # its LocalEntryNotFoundError is one
-        return None
-    return Path(folder)
+    """The cached folder of that revision, without any network; perhaps incomplete.
+
+    By the cache's own layout, since the library refuses a snapshot without the files we leave out.
+    """
+    name = wanted.revision or "main"
+    ref = _repository(wanted) / "refs" / name
+    commit = ref.read_text().strip() if ref.is_file() else name
+    snapshot = _repository(wanted) / "snapshots" / commit
+    return snapshot if snapshot.is_dir() else None
 
 
 def _literally(name: str) -> str:
@@ -117,7 +116,7 @@ def _bytes_here(wanted: Wanted, remote: Remote) -> int:
     """Bytes of the wanted files that are on disk already, half-done ones included."""
     snapshot = _repository(wanted) / "snapshots" / remote.commit
     whole = sum(size for name, size in remote.files.items() if (snapshot / name).is_file())
-    partial = sum(_size(path) for path in _blobs(wanted).glob("*.incomplete"))
+    partial = sum(_size(path) for path in _blobs(wanted).glob(f"*{resume.SUFFIX}"))
     return min(whole + partial, sum(remote.files.values()))
 
 

@@ -28,12 +28,13 @@ class Wanted:
 
 
 @contextmanager
-def translated(wanted: Wanted, library: Any) -> Iterator[None]:  # noqa: ANN401
-    """Turns the errors of huggingface_hub (`library`) into ours."""
-    on_the_way = (*_transport_errors(), OSError, RuntimeError)
+def translated(wanted: Wanted) -> Iterator[None]:
+    """Turns the errors of huggingface_hub into ours."""
+    on_the_way: tuple[type[Exception], ...] = (*_transport_errors(), OSError, RuntimeError)
+    refused: type[Exception] = importlib.import_module("huggingface_hub.errors").HfHubHTTPError
     try:
         yield
-    except library.errors.HfHubHTTPError as error:
+    except refused as error:
         raise of_answer(wanted, error) from error
     except on_the_way as error:
         raise of_failure(wanted, error) from error
