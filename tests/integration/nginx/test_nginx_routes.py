@@ -1,6 +1,5 @@
 """What may reach the gateway, and that it sees the target exactly as the client wrote it."""
 
-import pytest
 from common.fake_vllm import FakeVLLM
 from common.front import Front
 from common.rawhttp import Client, once
@@ -48,26 +47,25 @@ DENIED = [
 ]
 
 
-@pytest.mark.parametrize("target", PASSED)
-def test_allowed_targets_pass_byte_for_byte(fake: FakeVLLM, front: Front, target: str) -> None:
-    assert once(front.port, "GET", target).status == 200
-    assert [one.target for one in fake.log] == [target]
+def test_allowed_targets_pass_byte_for_byte(fake: FakeVLLM, front: Front) -> None:
+    for target in PASSED:
+        assert once(front.port, "GET", target).status == 200, target
+    assert [one.target for one in fake.log] == PASSED
 
 
-@pytest.mark.parametrize("target", DENIED)
-def test_everything_else_is_a_404_in_json(fake: FakeVLLM, front: Front, target: str) -> None:
-    reply = once(front.port, "GET", target)
-    assert reply.status == 404
-    assert reply.json()["error"]["code"] == "not_found"
+def test_everything_else_is_a_404_in_json(fake: FakeVLLM, front: Front) -> None:
+    for target in DENIED:
+        reply = once(front.port, "GET", target)
+        assert (reply.status, reply.json()["error"]["code"]) == (404, "not_found"), target
     assert fake.log == []
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "DELETE", "PUT", "PATCH"])
-def test_methods_are_the_gateways_affair(fake: FakeVLLM, front: Front, method: str) -> None:
-    fake.behaviour.script = None
-    with Client(front.port) as client:
-        client.request(method, "/v1/chat/completions", stream=True)
-    assert [one.method for one in fake.log] == [method]
+def test_methods_are_the_gateways_affair(fake: FakeVLLM, front: Front) -> None:
+    methods = ["GET", "HEAD", "OPTIONS", "DELETE", "PUT", "PATCH"]
+    for method in methods:
+        with Client(front.port) as client:
+            client.request(method, "/v1/chat/completions", stream=True)
+    assert [one.method for one in fake.log] == methods
 
 
 def test_an_absolute_target_cannot_choose_another_host(fake: FakeVLLM, front: Front) -> None:
@@ -77,9 +75,9 @@ def test_an_absolute_target_cannot_choose_another_host(fake: FakeVLLM, front: Fr
     assert len(fake.log) == 1
 
 
-@pytest.mark.parametrize("host", ["localhost", "evil.example", "10.0.0.1:8080"])
-def test_any_host_name_is_served(fake: FakeVLLM, front: Front, host: str) -> None:
-    assert once(front.port, "GET", "/v1/models", {"Host": host}).status == 200
+def test_any_host_name_is_served(fake: FakeVLLM, front: Front) -> None:
+    for host in ("localhost", "evil.example", "10.0.0.1:8080"):
+        assert once(front.port, "GET", "/v1/models", {"Host": host}).status == 200
 
 
 def test_nginx_health_needs_no_gateway_and_is_not_logged(fake: FakeVLLM, front: Front) -> None:
