@@ -20,7 +20,9 @@ NOT_FIT = 3  # exit code: the machine check failed
 HEALTH_EVERY_S = 0.5
 # Beyond the drain: vLLM's own teardown took 4 s on two cores, more with many ranks.
 TEARDOWN_S = 30.0
-EARLY_STOP_S = 15.0  # to stop an engine that serves nobody yet
+# An engine that serves nobody yet has nothing to finish, and while it waits for its workers vLLM
+# 0.32 does not react to SIGTERM (seen: 15 s and more).
+EARLY_STOP_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ def _end(state: State, engine: Engine, status: int, *, asked: bool) -> int:
 
 
 def _how(status: int) -> str:
-    return f"exit status {status}" if status >= 0 else reasons.of_exit(status)
+    return f"exit status {status}" if status >= 0 else f"killed by signal {-status}"
 
 
 def exit_code(status: int, *, asked: bool) -> int:

@@ -25,6 +25,7 @@ class Model:
     private: bool = False
     gated: bool = False
     commit: str = COMMIT
+    listed: dict[str, int] = field(default_factory=dict)  # sizes the API tells, where not true
 
 
 @dataclass
@@ -132,7 +133,8 @@ class Hub:
             "private": model.private,
             "gated": "manual" if model.gated else False,
             "siblings": [
-                {"rfilename": file, "size": len(data)} for file, data in model.files.items()
+                {"rfilename": file, "size": model.listed.get(file, len(data))}
+                for file, data in model.files.items()
             ],
         }
 

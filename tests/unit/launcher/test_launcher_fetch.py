@@ -279,11 +279,47 @@ def test_a_bad_model_value(tmp_path: Path) -> None:
 
 def test_a_download_larger_than_the_disk_is_refused_before_it_starts(tmp_path: Path) -> None:
     """The size comes from the hub's listing; nothing of that size is ever sent."""
-
-    class Huge(bytes):
-        def __len__(self) -> int:
-            return 1 << 60
-
-    with Hub({NAME: Model({**SMALL, "model.safetensors": Huge(b"x")})}) as hub:
+    model = Model({**SMALL, "model.safetensors": b"x"}, listed={"model.safetensors": 1 << 60})
+    with Hub({NAME: model}) as hub:
         refused(fetch(tmp_path, hub.url), 15, "GB free", NAME)
         assert not [path for _, path, _ in hub.seen if "/resolve/" in path]
+
+
+def test_a_disk_that_fills_up_on_the_way(tmp_path: Path) -> None:
+    """On a real small file system, in a mount namespace of its own. The listing tells less than
+    comes, as when something else fills the disk meanwhile."""
+    alone = ["unshare", "--user", "--map-root-user", "--mount"]
+    if subprocess.run([*alone, "true"], check=False).returncode:
+        pytest.skip("this host lets no user make a mount namespace")
+    big = bytes(300_000_000)
+    model = Model({**SMALL, "model.safetensors": big}, listed={"model.safetensors": 2_000_000})
+    script = 'mount -t tmpfs -o size=272m stack "$HF_HOME" && exec "$0" -m launcher.fetch'
+    (tmp_path / "hf").mkdir()
+    with Hub({NAME: model}) as hub:
+        done = subprocess.run(
+            [*alone, "sh", "-c", script, sys.executable],
+            env=environment(tmp_path, hub.url),
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
+        )
+    refused(done, 15, "full", NAME)
+    assert not (tmp_path / "models/manifest.json").exists()
+
+
+def test_one_download_at_a_time(tmp_path: Path) -> None:
+    with Hub({NAME: tiny()}) as hub:
+        running = [
+            subprocess.Popen(
+                [sys.executable, "-m", "launcher.fetch"],
+                env=environment(tmp_path, hub.url),
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(2)
+        ]
+        said = [process.communicate(timeout=50)[0] for process in running]
+        assert [process.returncode for process in running] == [0, 0]
+    assert sorted("complete in the cache" in text for text in said) == [False, True]
+    assert len([path for method, path, _ in hub.seen if method == "GET" and "safet" in path]) == 1

