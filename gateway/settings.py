@@ -86,8 +86,8 @@ class Settings(BaseSettings):
         120, description="seconds of silence in the middle of an answer, 0.05 to 3600"
     )
     # Comments into a silent stream; not built yet, so only "off" is honest.
-    heartbeat_s: SecondsOrZero = Field(
-        0, le=0, description="0 (heartbeats are not part of this version)"
+    heartbeat_s: float = Field(
+        0, ge=0, le=0, description="0 (heartbeats are not part of this version)"
     )
     # Most streams end within it; the container's stop_grace_period has to be longer.
     drain_s: float = Field(

@@ -103,8 +103,9 @@ def check_model(key: Key, body: bytes, default: str | None) -> None:
         parsed = json.loads(body)
     except (ValueError, RecursionError):
         raise InvalidRequest("The request body is not valid JSON.") from None
-    model = parsed.get("model", default) if isinstance(parsed, dict) else None
-    if (default if model is None else model) not in key.models:
+    model = parsed.get("model") if isinstance(parsed, dict) else ""
+    named = default if model is None else model
+    if not isinstance(named, str) or named not in key.models:
         raise ModelNotAllowed("This API key may not use that model.")
 
 

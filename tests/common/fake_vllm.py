@@ -257,7 +257,7 @@ class FakeVLLM:
         """Stream when asked to, else one JSON answer."""
         try:
             wants_stream = json.loads(request.body).get("stream") is True
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             wants_stream = False
         if not wants_stream:
             return answer()
