@@ -1,0 +1,147 @@
+"""Settings, errors, request ids, engine choice: values in, values out."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+
+import pytest
+
+from gateway import errors
+from gateway.errors import GatewayError, error_body
+from gateway.health import judge
+from gateway.log import Record, request_id
+from gateway.relay import openai_error
+from gateway.settings import Settings, SettingsError, load_settings
+from gateway.upstream.connection import Head
+from gateway.upstream.engine import Engine, Fleet, View, choose
+
+MODELS = ({"id": "m"},)
+
+
+def test_defaults_need_no_environment() -> None:
+    settings = load_settings({"PATH": "/bin", "GATEWAY_PORT": " ", "GATEWAY_HOLD_S": ""})
+    assert settings == load_settings({})
+    assert settings.upstreams == ("http://127.0.0.1:8000",)
+
+
+def test_lists_are_split_and_cleaned() -> None:
+    environ = {"GATEWAY_UPSTREAMS": "http://a:1, http://b:2/ ,", "GATEWAY_LOG_LEVEL": "INFO"}
+    settings = load_settings(environ)
+    assert settings.upstreams == ("http://a:1", "http://b:2")
+    assert settings.log_level == "info"
+
+
+def test_each_finding_has_its_line() -> None:
+    environ = {"GATEWAY_PORT": "x", "GATEWAY_DRAIN_S": "-1", "GATEWAY_NEW": "1"}
+    with pytest.raises(SettingsError) as caught:
+        load_settings(environ)
+    names = sorted(line.split(":")[0] for line in caught.value.lines)
+    assert names == ["GATEWAY_DRAIN_S", "GATEWAY_NEW", "GATEWAY_PORT"]
+
+
+def test_every_setting_says_what_it_wants() -> None:
+    assert all(field.description for field in Settings.model_fields.values())
+
+
+def leaves(kind: type[GatewayError]) -> list[type[GatewayError]]:
+    return [kind, *(below for each in kind.__subclasses__() for below in leaves(each))]
+
+
+def test_the_drawing_of_the_error_tree_is_the_tree() -> None:
+    drawn = dict(re.findall(r"── (\w+)\s+(\d{3})", inspect.getdoc(errors) or ""))
+    real = {each.__name__: str(each.status) for each in leaves(GatewayError)[1:]}
+    # ModelNotFound is the second code drawn beside NotFound.
+    assert drawn == {name: status for name, status in real.items() if name != "ModelNotFound"}
+
+
+def test_every_error_is_an_openai_error() -> None:
+    body = json.loads(error_body(errors.Overloaded("füll", 3)))
+    assert body == {
+        "error": {"message": "füll", "type": "server_error", "param": None, "code": "overloaded"}
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ([b"abc-1.2_3"], True),
+        ([b"a" * 64], True),
+        ([b"a" * 65], False),
+        ([b""], False),
+        ([b"a b"], False),
+        ([b"a\xe9"], False),
+        ([b"a", b"b"], False),
+        ([], False),
+    ],
+)
+def test_request_ids(given: list[bytes], kept: bool) -> None:
+    headers = [(b"x-request-id", value) for value in given]
+    assert request_id(headers, lambda: "new") == (given[0].decode() if kept else "new")
+
+
+def test_a_log_line_has_every_field() -> None:
+    record = Record("id", "POST", started=1.0, first_byte_at=1.5)
+    line = json.loads(record.line(now=2.0, wall=100.0))
+    assert (line["first_byte_ms"], line["duration_ms"], line["ts"]) == (500.0, 1000.0, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("status", "healthy", "models", "ready"),
+    [
+        (None, True, MODELS, True),
+        (None, False, MODELS, False),
+        (None, True, (), False),
+        ({"ready": True}, True, MODELS, True),
+        ({"ready": False, "phase": "draining"}, True, MODELS, False),
+        ({}, True, MODELS, False),
+    ],
+)
+def test_readiness(
+    status: dict[str, object] | None,
+    healthy: bool,
+    models: tuple[dict[str, str], ...],
+    ready: bool,
+) -> None:
+    assert judge(healthy, models, status).ready is ready
+
+
+def engine(index: int, ready: bool, in_flight: int = 0, phase: str | None = None) -> Engine:
+    status = {"phase": phase} if phase else None
+    view = View(ready=ready, models=({"id": f"m{index}"}, {"id": "default"}), status=status)
+    return Engine(index, f"http://e{index}:8000", lambda: 0.0, view, in_flight)
+
+
+def test_the_least_loaded_ready_engine_is_chosen() -> None:
+    engines = (engine(0, False), engine(1, True, 3), engine(2, True, 1), engine(3, True, 1))
+    assert choose(engines) is engines[2]
+    assert choose(engines[:1]) is None
+    assert choose(()) is None
+
+
+@pytest.mark.parametrize(
+    ("engines", "phase"),
+    [
+        ((engine(0, False), engine(1, True)), "ready"),
+        ((engine(0, False, phase="loading"),), "loading"),
+        ((engine(0, False),), "waiting"),
+        ((engine(0, False, phase="ready"),), "waiting"),
+        ((engine(0, False, phase="ready"), engine(1, False, phase="failed")), "failed"),
+    ],
+)
+def test_the_phase_of_the_fleet(engines: tuple[Engine, ...], phase: str) -> None:
+    assert Fleet(engines).phase == phase
+
+
+def test_models_of_ready_engines_come_once() -> None:
+    fleet = Fleet((engine(0, True), engine(1, True), engine(2, False)))
+    assert sorted(model["id"] for model in fleet.models) == ["default", "m0", "m1"]
+    assert fleet.default_model == "m0"
+
+
+def test_an_encoded_error_body_is_wrapped() -> None:
+    head = Head(400, [(b"content-encoding", b"gzip")])
+    body, wrapped = openai_error(head, b"\x1f\x8b")
+    assert wrapped
+    assert json.loads(body)["error"]["type"] == "invalid_request_error"
