@@ -35,8 +35,10 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument("--json", action="store_true")
     talk = verbs.add_parser("chat", help="talk to the model")
     talk.add_argument("message", nargs="*", help="one question; without it, a conversation")
+    talk.add_argument("--temperature", type=float, metavar="T", help="0: always the likeliest word")
+    talk.add_argument("--max-tokens", type=int, metavar="N")
     install = verbs.add_parser("setup", help="make .venv from the lock")
-    install.add_argument("--engine", action="store_true", help="also local mode's CPU engine")
+    install.add_argument("--engine", action="store_true", help="also local mode's engine and model")
     _add_key_verbs(verbs.add_parser("key", help="API keys"))
     return top
 
@@ -102,13 +104,14 @@ def _doctor(args: argparse.Namespace, layout: Layout, console: Console) -> int:
 
 
 def _chat(args: argparse.Namespace, layout: Layout, console: Console) -> int:
-    url = settings.read(layout).url
-    key = keys.usable(layout)
+    given = {"temperature": args.temperature, "max_tokens": args.max_tokens}
+    options = {name: value for name, value in given.items() if value is not None}
+    talk = chat.Chat(settings.read(layout).url, keys.usable(layout), options)
     if args.message or not sys.stdin.isatty():
         text = " ".join(args.message) or sys.stdin.read()
-        chat.answer(url, key, [{"role": "user", "content": text}], console)
+        chat.answer(talk, [{"role": "user", "content": text}], console)
     else:
-        chat.converse(url, key, console)
+        chat.converse(talk, console)
     return 0
 
 
@@ -116,6 +119,7 @@ def _setup(args: argparse.Namespace, layout: Layout, console: Console) -> int:
     setup.ensure(layout, console)
     if args.engine:
         engine_env.ensure(layout, settings.read(layout), console)
+        engine_env.ensure_model(layout, console)
     return 0
 
 

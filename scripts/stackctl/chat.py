@@ -2,13 +2,15 @@
 
 import http.client
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from stackctl import http as calls
 from stackctl.console import Console
 from stackctl.errors import StackError
 
 TIMEOUT_S = 600.0
+PATH = "/v1/chat/completions"
 Message = dict[str, str]
 
 
@@ -28,12 +30,21 @@ def deltas(lines: Iterable[str]) -> Iterator[str]:
             yield delta.get("content") or delta.get("reasoning") or ""
 
 
-def answer(url: str, key: str | None, history: list[Message], console: Console) -> str:
+@dataclass(frozen=True)
+class Chat:
+    """Where to ask and with what: `options` are fields of the request (temperature, …)."""
+
+    url: str
+    key: str | None
+    options: Mapping[str, object]
+
+
+def answer(chat: Chat, history: list[Message], console: Console) -> str:
     """Stream one answer to the console; returns its text. Raises StackError."""
-    body = {"messages": history, "stream": True}
+    body = {"messages": history, "stream": True, **chat.options}
     pieces: list[str] = []
     try:
-        with calls.event_stream(url, "/v1/chat/completions", body, key, TIMEOUT_S) as (code, lines):
+        with calls.event_stream(chat.url, PATH, body, chat.key, TIMEOUT_S) as (code, lines):
             if code != 200:
                 raise StackError(_refusal(code, "".join(lines)))
             for piece in deltas(lines):
@@ -41,7 +52,7 @@ def answer(url: str, key: str | None, history: list[Message], console: Console) 
                 console.write(piece)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise StackError(
-            f"found no answer from {url} ({error}); wanted a running stack; fix: make up"
+            f"found no answer from {chat.url} ({error}); wanted a running stack; fix: make up"
         ) from error
     console.line()
     return "".join(pieces)
@@ -54,7 +65,7 @@ def _refusal(code: int, text: str) -> str:
         return f"{code}: {text[:200]}"
 
 
-def converse(url: str, key: str | None, console: Console) -> None:
+def converse(chat: Chat, console: Console) -> None:
     """Ask and answer until the input ends (Ctrl-D). /new forgets what was said."""
     console.line("Talk to the model. /new starts over, Ctrl-D ends.")
     history: list[Message] = []
@@ -68,4 +79,4 @@ def converse(url: str, key: str | None, console: Console) -> None:
             history.clear()
         elif text:
             history.append({"role": "user", "content": text})
-            history.append({"role": "assistant", "content": answer(url, key, history, console)})
+            history.append({"role": "assistant", "content": answer(chat, history, console)})

@@ -24,6 +24,7 @@ def examine(layout: Layout, config: Config, host: facts.Host, chosen: mode.Mode)
         disk(layout, chosen),
         *checks.env_names(config.file, dict(config.environment)),
         *envcheck.launcher_values(layout, config, chosen),
+        *envcheck.gateway_values(layout, config),
         *port(layout, config, chosen),
         *token(layout),
         *api_keys(layout),

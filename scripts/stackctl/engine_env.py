@@ -4,12 +4,27 @@ torch's `+cpu` build is not on PyPI: it comes from wherever pip is configured to
 PyTorch's own index (TORCH_CPU_INDEX). The rest is locked with hashes.
 """
 
-from stackctl import venv
+from stackctl import process, venv
 from stackctl.config import DEFAULT_TORCH_INDEX, Config
 from stackctl.console import Console
+from stackctl.errors import StackError
 from stackctl.layout import Layout
 
 TORCH = "torch==2.13.0+cpu"
+EMBEDDED = "smollm2-135m-instruct"  # launcher.embedded.FOLDER_NAME
+
+
+def ensure_model(layout: Layout, console: Console) -> None:
+    """Make the embedded model, whatever MODEL says: the tests and the first `up` want it."""
+    dest = layout.models / EMBEDDED
+    layout.models.mkdir(parents=True, exist_ok=True)
+    done = process.follow(
+        [layout.engine_python, "-P", "-m", "launcher.embedded", dest],
+        console.progress,
+        env=process.clean_env({"PYTHONPATH": str(layout.launcher_parent)}),
+    )
+    if done.rc != 0:
+        raise StackError(done.last_line, done.rc)
 
 
 def ensure(layout: Layout, config: Config, console: Console) -> None:

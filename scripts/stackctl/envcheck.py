@@ -27,6 +27,33 @@ def launcher_values(layout: Layout, config: Config, mode: Mode) -> list[Check]:
     return [_refused(line) for line in lines or [done.last_line]]
 
 
+_GATEWAY = """
+import os, sys
+from gateway.settings import SettingsError, load_settings
+try:
+    load_settings(os.environ)
+except SettingsError as error:
+    sys.exit("\\n".join(error.lines))
+"""
+
+
+def gateway_values(layout: Layout, config: Config) -> list[Check]:
+    """Failed checks for the GATEWAY_* values, by the gateway's own code; none without its .venv
+    (in Docker modes the container judges, and `up` shows its line)."""
+    if not layout.venv_python.exists():
+        return []
+    done = process.run(
+        [layout.venv_python, "-P", "-c", _GATEWAY],
+        env={"PYTHONPATH": str(layout.root), **config.subset(names.GATEWAY_TUNABLE)},
+        cwd=layout.root,
+    )
+    if done.rc == 0:
+        return []
+    return [_refused(line) for line in done.err.splitlines() if "found" in line] or [
+        _refused(done.last_line)
+    ]
+
+
 def _refused(line: str) -> Check:
     """`VARIABLE: found …; wanted …; fix …` back into its parts."""
     name, _, rest = line.partition(": ")

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from stackctl import engine_env, envfile, nginx, process, programs, setup
+from stackctl import engine_env, envcheck, envfile, nginx, process, programs, setup
 from stackctl import ports as port_book
 from stackctl.config import Config
 from stackctl.console import Console
-from stackctl.errors import StackError, problem
+from stackctl.errors import USAGE, StackError, problem
 from stackctl.layout import Layout
 from stackctl.programs import Program
 from stackctl.reasons import telling
@@ -29,6 +29,9 @@ class LocalStack:
     def prepare(self, console: Console) -> None:
         """Everything that may fail before a running stack is touched: environments and model."""
         setup.ensure(self._layout, console)
+        refused = envcheck.gateway_values(self._layout, self._config)
+        if refused:
+            raise StackError("; also ".join(check.line for check in refused), USAGE)
         engine_env.ensure(self._layout, self._config, console)
         fetch(self._layout, self._config, console)
 
@@ -117,6 +120,11 @@ class LocalStack:
             name: _describe(states[name].name, states[name].pid) if name in states else "stopped"
             for name in programs.ORDER
         }
+
+    def started_at(self, service: str) -> float:
+        """Unix seconds of the process' start, 0 when it never started."""
+        state = self._supervisor.states().get(service)
+        return float(state.since) if state else 0.0
 
     def restart(self, service: str | None) -> None:
         for name in [service] if service else programs.ORDER:

@@ -1,7 +1,7 @@
 """`up`: checked, started, followed, asked one question; one clear reason when it cannot be."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -64,8 +64,8 @@ def _up_local(
     stack = LocalStack(layout, config)
     was_running = stack.is_running()
     stack.prepare(console)
+    now = time.time()
     with _undone_on_failure(stack, was_running):
-        now = time.time()
         changed = stack.start()
         console.line(f"  started: {', '.join(changed)}" if changed else "  nothing changed")
         not_before = now if "vllm" in changed else 0.0
@@ -98,13 +98,16 @@ def _nothing() -> None:
 @contextmanager
 def _undone_on_failure(stack: LocalStack | ComposeStack, was_running: bool) -> Iterator[None]:
     """A first start that fails leaves nothing behind. A stack that was there before keeps its
-    front, which tells clients the phase, and loses only the engine that does not come up."""
-    undo: Callable[[], None] = stack.stop_engine if was_running else stack.stop
+    front, which tells clients the phase, and loses only an engine that did not come up."""
+    began = time.time()
     try:
         yield
     except BaseException:
         with suppress(StackError):
-            undo()
+            if not was_running:
+                stack.stop()
+            elif stack.started_at("vllm") >= began - 1:
+                stack.stop_engine()
         raise
 
 
