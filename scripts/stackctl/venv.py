@@ -71,7 +71,7 @@ def make(folder: Path, stamp: str, steps: Sequence[Step], console: Console, log:
         console.progress(f"{steps[0].title}: creating the environment")
         made = process.run([sys.executable, "-m", "venv", folder], timeout=300)
         if made.rc != 0:
-            raise _explain(made, log)
+            raise explain(made, log)
         for step in steps:
             _install(folder, step, console, log)
         (folder / STAMP).write_text(stamp + "\n", encoding="ascii")
@@ -89,7 +89,7 @@ def _install(folder: Path, step: Step, console: Console, log: Path) -> None:
             return
         if not _NO_MATCH.search(done.out):
             break
-    raise _explain(done, log)
+    raise explain(done, log)
 
 
 # The bar is for people watching pip itself; we turn its lines into one.
@@ -136,7 +136,7 @@ def _what(line: str) -> list[str]:
     return [name.rsplit("/", 1)[-1], size] if size else [name.rsplit("/", 1)[-1]]
 
 
-def _explain(done: process.Result, log: Path) -> StackError:
+def explain(done: process.Result, log: Path) -> StackError:
     """One line for what pip wrote on many."""
     text = done.out + done.err
     if _NO_DISK.search(text):

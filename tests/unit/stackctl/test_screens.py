@@ -1,0 +1,115 @@
+"""What people read: status, the canary's judgement, the chat stream, progress, log tails."""
+
+import io
+from pathlib import Path
+
+import pytest
+from stackctl import canary, chat, local, reasons, status, wait
+from stackctl.console import Console
+from stackctl.errors import StackError
+
+NOBODY = "http://127.0.0.1:9"  # the discard port: nothing listens
+
+
+def test_status_of_nothing_has_all_keys() -> None:
+    report = status.gather(NOBODY, "local", {"vllm": "stopped"})
+    assert report["phase"] == "stopped"
+    assert report["ready"] is False
+    assert report["kv_cache"] == {"tokens": None, "usage": None}
+    assert report["graphs"]["verdict"] == "unknown"
+    assert set(status.STABLE) <= set(report)
+    lines = status.screen(report, 0.0)
+    assert "phase     stopped" in lines[2]
+    assert status.rate(NOBODY, report) == 0.0
+
+
+def test_screen_of_a_running_stack() -> None:
+    report = {
+        "mode": "gpu", "url": "u", "phase": "ready", "message": "", "model": "M",
+        "served_model_names": ["M", "default"], "engine_version": "0.33.0", "running": 3,
+        "graphs": {"verdict": "in force", "reason": ""}, "waiting": 0,
+        "kv_cache": {"tokens": 908560, "usage": 0.254}, "services": {"vllm": "running"},
+    }  # fmt: skip
+    text = "\n".join(status.screen(report, 209.5))
+    for words in ("25.4 % of 908,560 tokens", "3 running, 0 waiting", "tokens/s  210", "in force"):
+        assert words in text
+
+
+ANSWER = {"choices": [{"message": {"content": "The capital\nis Paris."}}]}
+
+
+def test_canary_reads_and_judges() -> None:
+    reply = canary.parse({**ANSWER, "usage": {"completion_tokens": 8}}, 2.0)
+    assert reply.text == "The capital is Paris."
+    assert reply.tokens_per_second == 4.0
+    canary.judge(reply, "SmolLM2-135M-Instruct")
+    wrong = canary.Reply("!!!!!!!!", 8, 1.0)
+    canary.judge(wrong, "some/unknown-model")
+    with pytest.raises(StackError, match="Paris"):
+        canary.judge(wrong, "meta-llama/Llama-3.1-8B-Instruct")
+    with pytest.raises(StackError, match="no tokens"):
+        canary.judge(canary.Reply("Paris", 0, 1.0), "x")
+    with pytest.raises(StackError, match="without choices or usage"):
+        canary.parse({"choices": []}, 1.0)
+
+
+def test_canary_of_a_stack_that_is_gone() -> None:
+    with pytest.raises(StackError, match=r"answered with 0: .*refused"):
+        canary.ask(NOBODY, "sk-x")
+
+
+def test_chat_stream() -> None:
+    lines = [
+        ": heartbeat", "", 'data: {"choices":[{"delta":{"role":"assistant"}}]}',
+        'data: {"choices":[{"delta":{"content":"Par"}}]}',
+        'data: {"choices":[{"delta":{"content":"is"}}]}', 'data: {"choices":[]}',
+        "data: [DONE]", "data: not read any more",
+    ]  # fmt: skip
+    assert "".join(chat.deltas(lines)) == "Paris"
+    with pytest.raises(StackError, match="engine died"):
+        list(chat.deltas(['data: {"error": {"message": "engine died"}}']))
+
+
+def test_chat_without_a_stack() -> None:
+    nobody = chat.Chat(NOBODY, None, {})
+    with pytest.raises(StackError, match="fix: make up"):
+        chat.answer(nobody, [{"role": "user", "content": "hi"}], Console(io.StringIO()))
+
+
+def test_ready_is_the_new_engines_word() -> None:
+    answer = {"ready": True, "engines": [{"started": 100.0}]}
+    assert wait.is_ready(answer, 0)
+    assert wait.is_ready(answer, 100.9)
+    assert not wait.is_ready(answer, 102)
+    assert not wait.is_ready({"ready": False, "engines": []}, 0)
+    assert not wait.is_ready({"message": "refused"}, 0)
+
+
+def test_waiting_ends_with_the_reason_or_the_time() -> None:
+    console = Console(io.StringIO())
+    with pytest.raises(StackError, match="vllm stopped"):
+        wait.until_ready(NOBODY, console, lambda: "vllm stopped", not_before=0, timeout_s=9)
+    with pytest.raises(StackError, match="not ready after 1 s"):
+        wait.until_ready(NOBODY, console, lambda: None, not_before=0, timeout_s=1)
+
+
+def test_progress_without_a_terminal_is_a_line_a_step() -> None:
+    out = io.StringIO()
+    console = Console(out)
+    for detail in ("1", "2", "3"):
+        console.progress("loading", detail)
+    console.progress("ready")
+    console.line("done")
+    assert out.getvalue() == "  loading 1\n  ready\ndone\n"
+    assert "\x1b" not in out.getvalue()
+
+
+def test_reason_of_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "vllm.log"
+    log.write_text("x\n" * 50_000 + "engine: failed: out of memory\n\nbye\n")
+    lines = local.tail(log, 5)
+    assert lines[-1] == "bye"
+    assert reasons.telling(lines) == "out of memory"
+    assert reasons.telling(["a", "b"]) == "b"
+    assert reasons.telling([]) == "(it said nothing)"
+    assert local.tail(tmp_path / "none", 5) == []
