@@ -24,8 +24,8 @@ from gateway.routes.generation import Generation
 from gateway.routes.intake import Budget
 from gateway.routes.models import Models
 from gateway.settings import Settings
-from gateway.upstream.connection import Limits
 from gateway.upstream.engine import Engine, Fleet
+from gateway.upstream.exchange import Limits
 
 # Bodies held at one time: sixteen of the largest kind, or thousands of ordinary ones.
 BODIES_IN_MEMORY = 16

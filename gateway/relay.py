@@ -25,46 +25,28 @@ the client may still be reading. All pieces travel in the read callback (`upstre
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from starlette.types import Receive, Send
 
 from gateway.admission import Admission
+from gateway.answer import Answer, Clock
 from gateway.drain import Drain
 from gateway.errors import (
     Draining,
-    GatewayError,
-    Headers,
     NotReady,
     UpstreamFailed,
     UpstreamTimeout,
-    error_json,
 )
 from gateway.log import Outcome, Record
 from gateway.outbox import ClientWatch, Outbox
-from gateway.sse import Tracker, error_event
-from gateway.upstream.connection import ClientStalled, Connection, Died, Head, Limits, Silent
+from gateway.upstream.connection import Connection
 from gateway.upstream.engine import Engine, Fleet, Unreachable
+from gateway.upstream.exchange import ClientStalled, Died, Limits, Silent
 
-Clock = Callable[[], float]
-
-# An error object is a few hundred bytes; a validation error may quote its input.
-MAX_ERROR_BODY = 1 << 18
 # An engine start takes a minute or more, but a held request sees it at once.
 NOT_READY_RETRY_S = 10
-
-# Between two connections only (RFC 9110 §7.6.1), or ours to say.
-NOT_RELAYED = frozenset(
-    b"connection keep-alive proxy-connection proxy-authenticate proxy-authorization te trailer "
-    b"transfer-encoding upgrade date server x-request-id x-accel-buffering".split()
-)
-STREAM_HEADERS: Headers = [
-    (b"cache-control", b"no-cache, no-transform"),
-    (b"x-accel-buffering", b"no"),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,102 +104,6 @@ class Interrupt:
             return False
         self._task.uncancel()
         return True
-
-
-class Answer:
-    """The response on its way to the client; the sink of the engine's connection."""
-
-    def __init__(self, outbox: Outbox, record: Record, clock: Clock) -> None:
-        self._outbox = outbox
-        self._record = record
-        self._clock = clock
-        self._head = Head(0, [])
-        self._refusal: bytearray | None = None
-        self.tracker: Tracker | None = None  # for an event stream
-        self.started = False
-
-    def on_head(self, head: Head) -> None:
-        self._head = head
-        if not 200 <= head.status < 300:
-            self._refusal = bytearray()
-        elif head.value(b"content-type").lower().startswith(b"text/event-stream"):
-            self._record.stream = True
-            self.tracker = Tracker()
-            self._start(head, [*_relayed(head, stream=True), *STREAM_HEADERS])
-
-    def on_piece(self, data: bytes) -> None:
-        record = self._record
-        if self._refusal is not None:
-            if len(self._refusal) <= MAX_ERROR_BODY:
-                self._refusal += data
-            return
-        if not record.bytes_out:
-            record.first_byte_at = self._clock()
-        record.bytes_out += len(data)
-        if self.tracker is not None:
-            self.tracker.feed(data)
-        elif not self.started:
-            self._start(self._head, _relayed(self._head, stream=False))
-        self._outbox.body(data)
-
-    def whole(self) -> None:
-        """The engine's response is complete: end ours. Raises UpstreamFailed for an empty one."""
-        head = self._head
-        if self._refusal is not None:
-            self._refuse(head, bytes(self._refusal))
-        elif self.tracker is not None:
-            self._end_stream(self.tracker)
-        elif not self.started and head.status != 204:
-            raise UpstreamFailed("The engine sent an empty answer.")
-        else:
-            if not self.started:
-                self._start(head, _relayed(head, stream=False))
-            self._outbox.finish()
-
-    def broken(self, error: GatewayError, outcome: Outcome) -> None:
-        """No more bytes will come. Before the start: raises `error`. After: event, or a cut."""
-        complete = self.tracker is not None and self.tracker.verdict() != "truncated"
-        if complete and outcome == "truncated":  # only the framing after the last event is missing
-            self.whole()
-            return
-        self._record.outcome = outcome
-        self._record.reason = error.code
-        if not self.started:
-            raise error
-        if self.tracker is not None:
-            self._outbox.finish(error_event(error, self.tracker.mid_event))
-
-    def _end_stream(self, tracker: Tracker) -> None:
-        self._record.frames = tracker.frames
-        verdict = tracker.verdict()
-        if verdict == "truncated":
-            self.broken(UpstreamFailed("The engine ended the stream early."), "truncated")
-            return
-        if verdict == "error":
-            self._record.outcome, self._record.reason = "upstream_error", "error_event"
-        self._outbox.finish()
-
-    def _refuse(self, head: Head, body: bytes) -> None:
-        body, wrapped = openai_error(head, body)
-        headers = [] if wrapped else _relayed(head, stream=False)
-        retry = head.value(b"retry-after")
-        if wrapped:
-            headers = [(b"content-type", b"application/json")]
-            headers += [(b"retry-after", retry)] if retry else []
-        headers = [each for each in headers if each[0] != b"content-length"]
-        headers.append((b"content-length", str(len(body)).encode()))
-        self._record.outcome, self._record.reason = "upstream_error", "status"
-        self._record.bytes_out = len(body)
-        self._start(head, headers)
-        self._outbox.finish(body)
-
-    def _start(self, head: Head, headers: Headers) -> None:
-        # A redirect or another oddity is not something a client of ours can follow.
-        status = head.status if head.status < 300 or head.status >= 400 else 502
-        self.started = True
-        self._record.status = status
-        headers.append((b"x-request-id", self._record.request_id.encode()))
-        self._outbox.push({"type": "http.response.start", "status": status, "headers": headers})
 
 
 class Relay:
@@ -316,6 +202,7 @@ class Relay:
         self, connection: Connection, engine: Engine, job: Job, answer: Answer, outbox: Outbox
     ) -> None:
         outbox.on_blocked, outbox.on_free = connection.pause, connection.resume
+        answer.enough = connection.stop
         try:
             await connection.exchange(job.request(engine.authority), answer, self._times.silence)
         finally:
@@ -347,37 +234,6 @@ class Relay:
     def _not_ready(self) -> NotReady:
         message = f"No engine is ready (phase: {self._fleet.phase}). Please retry."
         return NotReady(message, NOT_READY_RETRY_S)
-
-
-def openai_error(head: Head, body: bytes) -> tuple[bytes, bool]:
-    """An engine's error body in OpenAI form: (body, False) as it was, or (new body, True)."""
-    try:
-        parsed = json.loads(body)
-    except (ValueError, RecursionError):
-        parsed = None
-    found = parsed if isinstance(parsed, dict) else {}
-    error = found.get("error")
-    if isinstance(error, dict) and isinstance(error.get("message"), str):
-        return body, False
-    texts = (error, found.get("detail"), found.get("message"))
-    message = next((text for text in texts if isinstance(text, str)), None)
-    kind = "invalid_request_error" if 400 <= head.status < 500 else "server_error"
-    message = message or f"The engine answered with HTTP status {head.status}."
-    return error_json(message, kind, "upstream_error"), True
-
-
-def _relayed(head: Head, stream: bool) -> Headers:
-    """The engine's headers without those of the hop; a stream's length and caching are ours."""
-    dropped = NOT_RELAYED | _named_by_connection(head)
-    if stream:
-        dropped |= {b"content-length", b"cache-control"}
-    return [(name, value) for name, value in head.headers if name not in dropped]
-
-
-def _named_by_connection(head: Head) -> frozenset[bytes]:
-    return frozenset(
-        token.strip().lower() for token in head.value(b"connection").split(b",") if token
-    )
 
 
 def _nothing() -> None:

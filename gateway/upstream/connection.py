@@ -21,59 +21,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Protocol
 
 import httptools
 
 from gateway.errors import Headers
+from gateway.upstream.exchange import ClientStalled, Died, Head, Limits, Silent, Sink
 
 # No body byte in so many bytes: an endless header line, chunk extension or trailer.
 MAX_QUIET = 65_536
-
-
-class Died(Exception):
-    """The connection ended before the response was whole. `replied`: a response byte had come."""
-
-    def __init__(self, replied: bool) -> None:
-        super().__init__()
-        self.replied = replied
-
-
-class Silent(Exception):
-    """The engine sent nothing for longer than the limit."""
-
-
-class ClientStalled(Exception):
-    """Reading was paused, because the client did not read, for longer than the idle limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """Status and headers of a response, names in lower case."""
-
-    status: int
-    headers: Headers
-
-    def value(self, name: bytes) -> bytes:
-        """The first value of that header, b"" when there is none."""
-        return next((value for key, value in self.headers if key == name), b"")
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Seconds of silence: before the first body byte, and between two."""
-
-    first_byte_s: float
-    idle_s: float
-
-
-class Sink(Protocol):
-    """Where a response goes; called from the read callback, must not block."""
-
-    def on_head(self, head: Head) -> None: ...
-
-    def on_piece(self, data: bytes) -> None: ...
 
 
 class Connection(asyncio.Protocol):
@@ -125,6 +80,11 @@ class Connection(asyncio.Protocol):
             self._last_read = self._loop.time()
             if self.open:
                 self._transport.resume_reading()  # type: ignore[union-attr]
+
+    def stop(self) -> None:
+        """Take what has come for the whole response; the connection is not used again."""
+        self.reusable = False
+        self._finish()
 
     def abort(self) -> None:
         """Close now, unsent bytes and all."""

@@ -213,6 +213,19 @@ def test_a_short_error_with_a_wrong_length_is_an_error(
     assert reply.json()["error"]["message"]
 
 
+@pytest.mark.parametrize("end", [(Fin(),), (Pause(20),), (Repeat(b"x" * 50_000, 10_000, 0),)])
+def test_an_error_body_that_does_not_end_well_keeps_its_status(
+    fake: FakeVLLM, gateway: GatewayProcess, end: Script
+) -> None:
+    """Cut, silent or endless: the status is what counts."""
+    fields = [("content-type", "application/json"), ("content-length", "999999999")]
+    fake.enqueue(Send(head(422, fields) + b"{"), *end)
+    reply = gateway.chat()
+    assert reply.status == 422
+    assert reply.json()["error"]["message"]
+    fake.wait_until(lambda: fake.requests[0].closed_at or end == (Fin(),), 1)
+
+
 def test_json_for_a_stream_request_stays_json(fake: FakeVLLM, gateway: GatewayProcess) -> None:
     """B10: the engine ignored the flag."""
     fake.enqueue(*answer())

@@ -9,13 +9,13 @@ import re
 import pytest
 
 from gateway import errors
+from gateway.answer import openai_error
 from gateway.errors import GatewayError, error_body
 from gateway.health import judge
 from gateway.log import Record, request_id
-from gateway.relay import openai_error
 from gateway.settings import Settings, SettingsError, load_settings
-from gateway.upstream.connection import Head
 from gateway.upstream.engine import Engine, Fleet, View, choose
+from gateway.upstream.exchange import Head
 
 MODELS = ({"id": "m"},)
 

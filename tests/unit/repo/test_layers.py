@@ -16,7 +16,7 @@ ROWS = (
     ("app", "server"),
     ("routes",),
     ("auth", "relay"),
-    ("admission", "upstream", "sse", "health", "outbox", "drain"),
+    ("admission", "upstream", "sse", "health", "outbox", "drain", "answer"),
     ("settings", "errors", "metrics", "log", "keys"),
 )
 
