@@ -98,7 +98,8 @@ def _long_name(head: str) -> tuple[str, str | None]:
     if head.startswith("-q"):
         return "quantization", head[2:]
     beginnings = [alias for alias in ALIASES if alias.startswith(head)]
-    return (ALIASES[beginnings[0]], None) if len(beginnings) == 1 else (head[1:], None)
+    # Else with its dash kept: a short flag abbreviates no long one.
+    return (ALIASES[beginnings[0]], None) if len(beginnings) == 1 else (head, None)
 
 
 def is_given(flags: list[Flag], name: str) -> bool:

@@ -153,6 +153,7 @@ def test_extra_arguments_that_are_refused(text: str, word: str) -> None:
         "--tokenizer x", "--quantization-config x", "--max-num-queued-reqs 5", "-pp 2", "-sc '{}'",
         "--enable-prompt-tokens-details", "--config /x.yaml", "--chat-template '--model x'",
         "--hf-overrides.rope_scaling.factor 2", "--reasoning-parser-plugin x", "--seed=-1",
+        "-r 1", "-n 2",
     ],
 )  # fmt: skip
 def test_extra_arguments_that_are_taken(text: str) -> None:
