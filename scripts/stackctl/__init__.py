@@ -1,11 +1,14 @@
 """The operator's CLI of vllm-compose, standard library only (Python 3.11 or newer).
 
-Layers, each importing only from those below it:
+Each row imports only from those below it:
 
-    __main__
-    up  lifecycle  doctor  chat          verbs
-    local  compose  status  canary  wait effects
-    init  keys  setup  engine_env        files
-    facts → checks  mode  envfile        pure, but for facts
-    config  names  layout  process  console  errors
+    __main__                                             the command line
+    up                                                   the verb with the most steps
+    lifecycle  doctor  chat                              the other verbs
+    local  compose                                       the two kinds of stack, one interface
+    programs  supervisor  ports  wait  status  canary    their parts
+    init  keys  setup  engine_env  envcheck              files, environments
+    checks  facts  mode  nginx  venv                     judges and readers
+    config  envfile  http  lock  reasons
+    console  errors  layout  names  process  spawn
 """

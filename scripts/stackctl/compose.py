@@ -4,6 +4,7 @@ import json
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from stackctl import process
@@ -149,15 +150,10 @@ class ComposeStack:
     def started_at(self, service: str) -> float:
         """Unix seconds of the container's start, 0 when it cannot be told."""
         found = self.containers().get(service)
-        words = [
-            "docker",
-            "inspect",
-            "--format",
-            "{{.State.StartedAt.Unix}}",
-            found.id if found else "",
-        ]
-        done = process.run(words)
-        return float(done.out.strip()) if done.rc == 0 and done.out.strip().isdigit() else 0.0
+        if found is None:
+            return 0.0
+        done = process.run(["docker", "inspect", "--format", "{{.State.StartedAt}}", found.id])
+        return parse_time(done.out.strip())
 
     def last_log(self, service: str) -> str:
         lines = self._log_lines(service, 1)
@@ -193,6 +189,14 @@ class ComposeStack:
         return process.attached(
             argv(*words, *([service] if service else [])), cwd=self._layout.root
         )
+
+
+def parse_time(text: str) -> float:
+    """Unix seconds of Docker's `2027-01-15T08:00:00.123456789Z`; 0 for anything else."""
+    try:
+        return datetime.fromisoformat(text[: len("2027-01-15T08:00:00")] + "+00:00").timestamp()
+    except ValueError:
+        return 0.0
 
 
 def publishes(layout: Layout, port: int) -> bool:

@@ -37,7 +37,9 @@ def disk(layout: Layout, chosen: mode.Mode) -> Check:
         needed = checks.LOCAL_FIRST_RUN if first else checks.LOCAL_LATER
         return checks.disk(str(layout.root), facts.read_free(layout.run), needed)
     place = facts.docker_root() or Path("/")
-    return checks.disk(str(place), facts.read_free(place), checks.DOCKER_DISK[chosen])
+    first = mode.recorded(layout.mode_file) != chosen
+    needed = checks.DOCKER_FIRST_RUN[chosen] if first else checks.DOCKER_LATER
+    return checks.disk(str(place), facts.read_free(place), needed)
 
 
 def port(layout: Layout, config: Config, chosen: mode.Mode) -> list[Check]:
@@ -55,7 +57,8 @@ def is_ours(layout: Layout, chosen: mode.Mode, number: int, holder: facts.Listen
     """Whether what listens on the port is this checkout's own stack."""
     if holder and holder.cwd.startswith(f"{layout.run}/"):
         return True
-    return chosen != "local" and compose.publishes(layout, number)
+    in_docker = {chosen, mode.recorded(layout.mode_file)} & {"gpu", "cpu"}
+    return bool(in_docker) and compose.publishes(layout, number)
 
 
 def token(layout: Layout) -> list[Check]:

@@ -17,19 +17,23 @@ from stackctl.supervisor import leftovers
 
 def mode_in_force(layout: Layout, config: Config) -> Mode:
     """The mode of the last `up`, else the one that `up` would take."""
-    try:
-        recorded = layout.mode_file.read_text(encoding="ascii").strip()
-    except OSError:
-        recorded = ""
-    if recorded == "local":
-        return "local"
-    if recorded in {"gpu", "cpu"}:
-        return "gpu" if recorded == "gpu" else "cpu"
+    recorded = mode.recorded(layout.mode_file)
+    if recorded:
+        return recorded
     return mode.decide(config.get("STACK_MODE"), facts.read_engine(), facts.read_gpus())
 
 
 def stack_of(layout: Layout, config: Config, chosen: Mode) -> LocalStack | ComposeStack:
     return LocalStack(layout, config) if chosen == "local" else ComposeStack(layout)
+
+
+def leave_other_mode(layout: Layout, config: Config, chosen: Mode, console: Console) -> None:
+    """Processes and containers cannot share the port: what an `up` in the other kind of mode
+    started is stopped first."""
+    before = mode.recorded(layout.mode_file)
+    if before and (before == "local") != (chosen == "local"):
+        console.line(f"  stopping the stack of mode {before}")
+        stack_of(layout, config, before).stop()
 
 
 def down(layout: Layout, config: Config, console: Console) -> int:
@@ -38,7 +42,6 @@ def down(layout: Layout, config: Config, console: Console) -> int:
     stack_of(layout, config, chosen).stop()
     if chosen != "local" and leftovers(layout):
         LocalStack(layout, config).stop()
-    layout.mode_file.unlink(missing_ok=True)
     console.line("stopped; keys, models and caches stay")
     return 0
 

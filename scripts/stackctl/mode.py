@@ -1,13 +1,15 @@
-"""Which of the three modes runs: a pure decision from what the host has."""
+"""Which of the three modes runs: a pure decision from what the host has, and its record."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from stackctl.errors import USAGE, StackError, problem
 
 Mode = Literal["gpu", "cpu", "local"]
 EngineState = Literal["ok", "absent", "refused"]
-CHOICES = ("auto", "gpu", "cpu", "local")
+MODES: tuple[Mode, ...] = ("gpu", "cpu", "local")
+CHOICES = ("auto", *MODES)
 BOOTSTRAP = (
     "curl -fsSL https://get.docker.com | sh && nvidia-ctk runtime configure --runtime=docker"
     " && systemctl restart docker"
@@ -29,6 +31,15 @@ class Gpus:
 
     names: tuple[str, ...] = ()
     error: str = ""
+
+
+def recorded(path: Path) -> Mode | None:
+    """The mode the last `up` wrote down, if it did."""
+    try:
+        text = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return next((mode for mode in MODES if mode == text), None)
 
 
 def decide(wanted: str, engine: Engine, gpus: Gpus) -> Mode:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from stackctl import canary, doctor, facts, http, init, keys, mode, wait
+from stackctl import canary, doctor, facts, http, init, keys, lifecycle, mode, wait
 from stackctl import config as settings
 from stackctl.compose import ComposeStack
 from stackctl.config import Config
@@ -30,6 +30,7 @@ def up(layout: Layout, console: Console, timeout_s: float | None) -> int:
     console.line(f"mode: {chosen}{_because(config, chosen)}")
     if not doctor.preflight(console, doctor.examine(layout, config, host, chosen)):
         return FAILED
+    lifecycle.leave_other_mode(layout, config, chosen, console)
     init.keep_compose_file(layout, config, chosen)
     _remember(layout, chosen)
     limit = timeout_s or TIMEOUT_S[chosen]

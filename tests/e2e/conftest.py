@@ -61,6 +61,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
     for file in MODEL.iterdir():
         (second / file.name).symlink_to(file)
     checkout.stack("init", env=environment())
+    leave_stale_files(checkout.root / ".run")
     port = free_port()
     checkout.set_env(STACK_MODE="local", NGINX_PORT=str(port))
     nothing_yet = subprocess.CompletedProcess([], 0)
@@ -69,6 +70,17 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
         yield replace(stack, first_up=stack.stack("up", timeout=UP_S))
     finally:
         stack.stack("down", timeout=120)
+
+
+def leave_stale_files(run: Path) -> None:
+    """As after a reboot: names of a life before, with nothing behind them."""
+    (run / "supervisord.pid").write_text("1\n")
+    (run / "ports.json").write_text("{half")
+    (run / "mode").write_text("local\n")
+    (run / "programs").mkdir()
+    (run / "programs" / "vllm.json").write_text("{}")
+    with socket.socket(socket.AF_UNIX) as gone:
+        gone.bind(str(run / "supervisor.sock"))
 
 
 def free_port() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 from collections.abc import Callable
@@ -157,6 +158,9 @@ def test_more_gpus_asked_for_than_there_are(checkout: Checkout, fake: Fake) -> N
         ],
     )
     checkout.set_env(TENSOR_PARALLEL_SIZE="8")
+    (checkout.root / ".run" / "mode").write_text(
+        "gpu\n"
+    )  # not the first run: little disk is needed
     up(checkout, 1, "TENSOR_PARALLEL_SIZE=8 and 2 GPUs", "TENSOR_PARALLEL_SIZE=2", env={})
 
 
@@ -177,8 +181,6 @@ def free_port() -> int:
 
 
 def test_two_at_once(checkout: Checkout) -> None:
-    import fcntl
-
     with (checkout.root / ".run" / "lock").open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         up(checkout, 1, "another scripts/stack")

@@ -64,12 +64,14 @@ def front() -> Iterator[int]:
 
 
 def host(checkout: Checkout) -> Answers:
+    # Not the first run, so that the test does not depend on how much disk this host has.
+    (checkout.root / ".run" / "mode").write_text("cpu\n")
     return [
         (["version"], 0, "28.2.2\n", ""),
         (["compose", "version"], 0, "2.40.3\n", ""),
         (["info"], 0, f"{checkout.root}\n", ""),
         (["inspect", "--format", "{{.RestartCount}}"], 0, "0\n", ""),
-        (["inspect", "--format", "{{.State.StartedAt.Unix}}"], 0, "1800000000\n", ""),
+        (["inspect", "--format", "{{.State.StartedAt}}"], 0, "2027-01-15T08:00:00.1Z\n", ""),
     ]
 
 
@@ -160,6 +162,11 @@ def test_a_crash_loop_is_seen_at_once(checkout: Checkout, fake: Fake) -> None:
     done = checkout.stack("up", timeout=30)
     assert done.returncode == 1
     assert done.stderr == "stack: vllm stopped: no GPU memory; fix: lower it\n"
+
+
+def test_docker_time() -> None:
+    assert compose.parse_time("2027-01-15T08:00:00.123456789Z") == 1_800_000_000
+    assert compose.parse_time("") == 0.0
 
 
 def test_ps_of_both_forms() -> None:
