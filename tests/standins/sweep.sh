@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Removes what killed test runs left in the engine: containers, networks and volumes of Compose
-# projects named stacktest-*. Never anything else.
+# Removes what killed test runs left: containers, networks and volumes of Compose projects named
+# stacktest-*, and network namespaces of that name. Never anything else.
 set -Eeuo pipefail
 
 LABEL=com.docker.compose.project
@@ -28,3 +28,10 @@ remove() { # remove WHAT COMMAND...: the ids come on standard input
 of_tests docker ps --all | remove containers docker rm --force --volumes
 of_tests docker network ls | remove networks docker network rm
 volumes | remove volumes docker volume rm --force
+
+if command -v ip >/dev/null; then
+  for namespace in $(ip netns list | awk -v prefix="$PREFIX" 'index($1, prefix) == 1 {print $1}'); do
+    for pid in $(ip netns pids "$namespace"); do kill "$pid"; done
+    ip netns delete "$namespace"
+  done
+fi
