@@ -126,12 +126,16 @@ def _supervise(
         sys.executable, has_vllm_command=preflight.has_vllm_command(), vllm_arguments=arguments
     )
     state.enter("starting", "starting vLLM")
-    engine = Engine(
-        command,
-        argv.environment(settings, environ),
-        lambda line: state.update(lambda progress: phases.follow(progress, line)),
-        sys.stdout.fileno(),
-    )
+    try:
+        engine = Engine(
+            command,
+            argv.environment(settings, environ),
+            lambda line: state.update(lambda progress: phases.follow(progress, line)),
+            sys.stdout.fileno(),
+        )
+    except OSError as error:
+        state.enter("failed", f"found {error.filename} not startable ({error.strerror})")
+        return NOT_FIT
     ended = threading.Event()
     threading.Thread(target=lambda: events.put(Ended(engine.wait())), daemon=True).start()
     threading.Thread(target=_watch_health, args=(settings, state, ended), daemon=True).start()
