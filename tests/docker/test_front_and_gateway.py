@@ -150,7 +150,7 @@ def test_engine_with_a_new_address_is_found(running: Project, auth: dict[str, st
 def test_engine_gone_and_back(running: Project, auth: dict[str, str]) -> None:
     """B25: alive and ready are two things; requests are held, then told why."""
     running.compose("stop", "vllm", timeout=60)
-    wait_until(lambda: answers(running, "/readyz", 503), 20, "not ready")
+    wait_until(lambda: answers(running, "/readyz", 503), 6, "not ready soon")
     assert answers(running, "/livez", 200)
     assert answers(running, "/health", 200)
     held = chat(running, auth)
