@@ -1,7 +1,6 @@
 """The only file that calls docker compose. COMPOSE_FILE in .env says which files make the stack."""
 
 import json
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -76,7 +75,7 @@ class ComposeStack:
         log = self._layout.logs / "build.log"
         done = process.follow(
             argv("--progress", "plain", "build"),
-            lambda line: console.progress("images:", line),
+            lambda line: None if line.startswith("time=") else console.progress("images:", line),
             log=log,
             cwd=self._layout.root,
         )
@@ -85,44 +84,29 @@ class ComposeStack:
                 f"images: {_telling(done)} (log: {log.relative_to(self._layout.root)})"
             )
 
-    def up(self, console: Console, idle: Callable[[], None]) -> None:
-        """`docker compose up -d`, which waits for the model's download; its lines are our progress.
-        `idle` is called about once a second meanwhile. Raises StackError."""
-        log = self._layout.logs / "compose-up.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("w", encoding="utf-8") as stream:
-            child = subprocess.Popen(
-                argv("up", "--detach", "--no-build", "--remove-orphans"),
-                cwd=self._layout.root,
-                env=process.clean_env(),
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-            )
-            try:
-                rc = self._await(child, console, idle)
-            finally:
-                process.end(child)
-        if rc != 0:
-            raise self._why(log.read_text(encoding="utf-8", errors="replace"))
+    def fetch(self, console: Console) -> None:
+        """Run the download by itself, before anything that runs is touched: its lines are our
+        progress, its reason and exit status ours. Raises StackError."""
+        log = self._layout.logs / "model.log"
+        done = process.follow(
+            argv("run", "--rm", "--no-deps", "-T", "model"),
+            lambda line: console.progress(line) if line.startswith("model:") else None,
+            log=log,
+            cwd=self._layout.root,
+        )
+        if done.rc != 0:
+            raise StackError(telling(done.out.splitlines()), done.rc)
 
-    def _await(
-        self, child: subprocess.Popen[bytes], console: Console, idle: Callable[[], None]
-    ) -> int:
-        while True:
-            try:
-                return child.wait(1.0)
-            except subprocess.TimeoutExpired:
-                line = self.last_log("model")
-                if line.startswith("model:"):
-                    console.progress(line)
-                idle()
-
-    def _why(self, output: str) -> StackError:
-        model = self.containers().get("model")
-        if model and model.state == "exited" and model.exit_code != 0:
-            return StackError(self.reason("model"), model.exit_code)
-        return StackError(f"docker compose up: {_telling(process.Result(1, output, ''))}")
+    def up(self) -> None:
+        """`docker compose up -d`; the download runs again and finds all there."""
+        done = process.follow(
+            argv("up", "--detach", "--no-build", "--remove-orphans"),
+            _unseen,
+            log=self._layout.logs / "compose-up.log",
+            cwd=self._layout.root,
+        )
+        if done.rc != 0:
+            raise StackError(f"docker compose up: {_telling(done)}")
 
     def watch(self) -> Callable[[], str | None]:
         """A question for later: did the engine end or start again since now?"""
@@ -155,10 +139,6 @@ class ComposeStack:
         done = process.run(["docker", "inspect", "--format", "{{.State.StartedAt}}", found.id])
         return parse_time(done.out.strip())
 
-    def last_log(self, service: str) -> str:
-        lines = self._log_lines(service, 1)
-        return lines[-1] if lines else ""
-
     def reason(self, service: str) -> str:
         return telling(self._log_lines(service, 40))
 
@@ -189,6 +169,10 @@ class ComposeStack:
         return process.attached(
             argv(*words, *([service] if service else [])), cwd=self._layout.root
         )
+
+
+def _unseen(_: str) -> None:
+    """Compose's list of containers is not what people wait for; the log has it."""
 
 
 def parse_time(text: str) -> float:

@@ -82,7 +82,8 @@ def _up_docker(
     was_running = stack.is_running()
     stack.build(console)
     with _undone_on_failure(stack, was_running):
-        stack.up(console, _nothing)
+        stack.fetch(console)
+        stack.up()
         return wait.until_ready(
             config.url,
             console,
@@ -90,10 +91,6 @@ def _up_docker(
             not_before=stack.started_at("vllm"),
             timeout_s=timeout_s,
         )
-
-
-def _nothing() -> None:
-    """Nobody else to ask while the download runs."""
 
 
 @contextmanager

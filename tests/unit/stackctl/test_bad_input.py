@@ -158,9 +158,7 @@ def test_more_gpus_asked_for_than_there_are(checkout: Checkout, fake: Fake) -> N
         ],
     )
     checkout.set_env(TENSOR_PARALLEL_SIZE="8")
-    (checkout.root / ".run" / "mode").write_text(
-        "gpu\n"
-    )  # not a first run
+    (checkout.root / ".run" / "mode").write_text("gpu\n")  # not a first run
     up(checkout, 1, "TENSOR_PARALLEL_SIZE=8 and 2 GPUs", "TENSOR_PARALLEL_SIZE=2", env={})
 
 

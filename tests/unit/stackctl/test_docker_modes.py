@@ -88,6 +88,7 @@ def test_up_in_cpu_mode(checkout: Checkout, fake: Fake, front: int) -> None:
         [
             *host(checkout),
             (["compose", "--progress"], 0, "#1 built\n", ""),
+            (["compose", "run"], 0, "model: ready: M in /m\n", ""),
             (["compose", "up"], 0, "", ""),
             (["compose", "ps"], 0, running, ""),
         ],
@@ -109,15 +110,13 @@ def test_up_in_cpu_mode(checkout: Checkout, fake: Fake, front: int) -> None:
 
 
 def test_a_download_that_fails_is_the_reason(checkout: Checkout, fake: Fake) -> None:
-    exited = PS.splitlines()[1].replace('"ExitCode":14', '"ExitCode":11')
     fake(
         "docker",
         [
             *host(checkout),
             (["compose", "--progress"], 0, "", ""),
-            (["compose", "up"], 1, "", "service model didn't complete successfully: exit 11\n"),
-            (["compose", "ps"], 0, exited, ""),
-            (["compose", "logs"], 0, f"model: looking x/y up\n{GATED}\n", ""),
+            (["compose", "run"], 11, f"model: looking x/y up\n{GATED}\n", ""),
+            (["compose", "ps"], 0, "", ""),
             (["compose", "down"], 0, "", ""),
         ],
     )
@@ -126,6 +125,7 @@ def test_a_download_that_fails_is_the_reason(checkout: Checkout, fake: Fake) -> 
     assert done.returncode == 11
     assert done.stderr == f"stack: {GATED}\n"
     assert calls(checkout)[-1] == "compose down --remove-orphans"
+    assert not any(call.startswith("compose up") for call in calls(checkout))
 
 
 def test_an_image_that_cannot_be_built(checkout: Checkout, fake: Fake) -> None:
@@ -152,6 +152,7 @@ def test_a_crash_loop_is_seen_at_once(checkout: Checkout, fake: Fake) -> None:
         [
             *host(checkout),
             (["compose", "--progress"], 0, "", ""),
+            (["compose", "run"], 0, "model: ready: M in /m\n", ""),
             (["compose", "up"], 0, "", ""),
             (["compose", "ps"], 0, "\n".join(rows), ""),
             (["compose", "logs"], 0, "engine: failed: no GPU memory; fix: lower it\n", ""),
