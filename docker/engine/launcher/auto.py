@@ -6,8 +6,8 @@ import subprocess
 from launcher.fetcherror import Code, FetchError
 
 # Least total memory of one GPU in MiB → model. All are ungated, Apache-2.0, answer without a
-# reasoning pass, and leave at least a fifth of the card for the KV cache (bf16 weights: 57, 28,
-# 14.2, 7.5, 2.9 and 0.9 GiB). Checked 2026-11.
+# reasoning pass, and leave at least a fifth of the card for the KV cache (bf16 weights by their
+# parameter counts: 57, 28, 14.2, 7.5, 2.9 and 0.9 GiB).
 BY_MEMORY = (
     (75_000, "Qwen/Qwen3-30B-A3B-Instruct-2507"),
     (40_000, "Qwen/Qwen2.5-14B-Instruct"),

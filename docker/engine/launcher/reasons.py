@@ -24,6 +24,12 @@ FOLLOW_UPS = (
     "cancelled",
 )
 FOLLOW_UP_TYPES = ("EngineDeadError", "CancelledError", "BrokenPipeError", "EngineGenerateError")
+# The engine's core process went without a trace of its own: killed, or crashed in native code.
+CORE_GONE = re.compile(r"(?:engine core exited|Worker\w* .*died) unexpectedly")
+CORE_GONE_REASON = (
+    "a process of the engine ended without an error of its own: killed, or crashed in native code;"
+    " dmesg names the out-of-memory killer and GPU errors (Xid)"
+)
 PYDANTIC_END = re.compile(r" ?\[type=\w+, input_value=")
 
 
@@ -38,7 +44,7 @@ def of_output(lines: Iterable[str]) -> str | None:
     plain = [_plain(line) for line in lines]
     found = [(line.process, reason) for line, reason in _errors(plain)]
     if not found:
-        return None
+        return CORE_GONE_REASON if any(CORE_GONE.search(each.text) for each in plain) else None
     first = found[0][0]
     reasons = [reason for process, reason in _until_other(found, first)]
     return _one_line(reasons[-1])

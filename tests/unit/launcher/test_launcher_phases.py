@@ -59,6 +59,21 @@ def test_a_start_on_two_gpus() -> None:
     assert "compiled in 17.32 s" in [step.message for step in steps]
 
 
+def test_a_start_on_one_gpu() -> None:
+    steps = followed("h200-start")
+    assert order(steps) == ["starting", "loading", "compiling", "warming", "capturing", "warming"]
+    last = steps[-1]
+    assert (last.engine_version, last.kv_cache_tokens) == ("0.24.0", 5_826_256)
+    assert last.graphs_seen is not None
+    assert last.graphs_seen.verdict == "unknown"
+
+
+def test_a_core_that_was_killed() -> None:
+    """vLLM 0.24 on an H200, SIGKILL to EngineCore while it served; vLLM itself then ends with 0."""
+    reason = reasons.of_output(lines("h200-core-killed"))
+    assert reason == reasons.CORE_GONE_REASON
+
+
 @pytest.mark.parametrize(
     ("line", "phase", "message"),
     [
