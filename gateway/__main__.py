@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import resource
@@ -37,6 +38,9 @@ def main() -> int:
 
 async def _serve(settings: Settings, listener: socket.socket) -> None:
     gateway = create_gateway(settings, sys.stdout)
+    # What was built so far lives as long as the process; full collections need not walk it.
+    gc.collect()
+    gc.freeze()
     server = Server(server_config(gateway.app), gateway.drain, settings.drain_s)
     host, port = listener.getsockname()[:2]
     logging.getLogger("gateway").info("listening on http://%s:%d", host, port)

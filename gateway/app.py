@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -52,7 +53,14 @@ def create_gateway(settings: Settings, log_stream: TextIO) -> Gateway:
     api.router.lifespan_context = lifespan(settings, keyring, fleet)
     routes = [*control_routes(api), *data_routes(settings, keyring, fleet, relay, drain)]
     request_log = RequestLog(log_stream, settings.log_level)
-    return Gateway(Edge(routes, api, request_log, lambda: secrets.token_hex(12)), drain)
+    return Gateway(Edge(routes, api, request_log, request_ids()), drain)
+
+
+def request_ids() -> Callable[[], str]:
+    """24 hex digits, 16 of this process and a count: unique without a system call each time."""
+    process = secrets.token_hex(8)
+    count = itertools.count(1)
+    return lambda: f"{process}{next(count) & 0xFFFFFFFF:08x}"
 
 
 def times(settings: Settings) -> Times:

@@ -6,6 +6,7 @@ prompts. A path is logged only when it is one of our routes.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -81,7 +82,11 @@ class Record:
 
 
 class RequestLog:
-    """Writes request lines. Above level info only those that did not end well."""
+    """Writes request lines. Above level info only those that did not end well.
+
+    Lines of one turn of the event loop leave in one write: under load that saves a system call a
+    request, and it delays nothing.
+    """
 
     def __init__(
         self,
@@ -93,6 +98,7 @@ class RequestLog:
         self._stream = stream
         self._quiet = level not in {"debug", "info"}
         self._probes = level == "debug"
+        self._lines: list[str] = []
         self.monotonic = monotonic
         self._wall = wall
 
@@ -100,8 +106,14 @@ class RequestLog:
         skip = self._quiet or (record.probe and not self._probes)
         if skip and record.outcome == "ok":
             return
-        self._stream.write(record.line(self.monotonic(), self._wall()) + "\n")
+        if not self._lines:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._lines.append(record.line(self.monotonic(), self._wall()) + "\n")
+
+    def flush(self) -> None:
+        self._stream.write("".join(self._lines))
         self._stream.flush()
+        self._lines.clear()
 
 
 class JsonFormatter(logging.Formatter):

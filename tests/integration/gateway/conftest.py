@@ -30,8 +30,8 @@ def shared_gateway(shared_fake: FakeVLLM, keys: Path) -> Iterator[GatewayProcess
     gateway = GatewayProcess(
         keys,
         shared_fake.url,
-        first_byte_timeout_s=1,
-        idle_timeout_s=0.6,
+        first_byte_timeout_s=1.5,
+        idle_timeout_s=1,
         hold_s=1,
         max_body_bytes=1 << 21,
     )

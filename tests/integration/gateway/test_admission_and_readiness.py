@@ -31,7 +31,7 @@ def send_and_wait(gateway: GatewayProcess, client: Client, in_flight: int, queue
 
 def test_a_full_queue_and_a_long_one_are_answered(fake: FakeVLLM, start: Start) -> None:
     """Rule 6: 503 with Retry-After, at once when the room is full."""
-    gateway = start(fake.url, max_concurrency=1, queue_size=1, queue_timeout_s=0.5)
+    gateway = start(fake.url, max_concurrency=1, queue_size=1, queue_timeout_s=1.5)
     gateway.wait_ready()
     fake.enqueue(Send(sse_head()), Pause(30))
     with gateway.client() as running, gateway.client() as waiting:
@@ -39,7 +39,7 @@ def test_a_full_queue_and_a_long_one_are_answered(fake: FakeVLLM, start: Start) 
         send_and_wait(gateway, waiting, 1, 1)
         began = time.monotonic()
         full = gateway.chat()
-        assert time.monotonic() - began < 0.3
+        assert time.monotonic() - began < 1
         late = waiting.read_body(waiting.read_head())
     for reply in (full, late):
         assert (reply.status, reply.json()["error"]["code"]) == (503, "overloaded")

@@ -109,7 +109,7 @@ def test_silence_in_a_line_is_an_error_event(fake: FakeVLLM, gateway: GatewayPro
     started = time.monotonic()
     error = assert_ends_with_one_error(gateway.chat(), ROLE)
     assert error["code"] == "upstream_timeout"
-    assert 0.5 < time.monotonic() - started < 2
+    assert 0.9 < time.monotonic() - started < 4
     fake.wait_until(lambda: fake.requests[0].closed_at, 1)
 
 

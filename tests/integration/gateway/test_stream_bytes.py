@@ -284,7 +284,8 @@ def test_chunks_arrive_as_they_are_written(fake: FakeVLLM, gateway: GatewayProce
     times = [moment for moment, _ in reply.arrivals]
     gaps = [b - a for a, b in itertools.pairwise(times)]
     assert len(gaps) == 6
-    assert all(0.05 < gap < 0.3 for gap in gaps)
+    assert sum(gaps) > 0.45  # spread over the 0.7 s that writing took ...
+    assert max(gaps) < 0.45  # ... and not in one or two lumps
 
 
 def test_one_connection_serves_many_requests(fake: FakeVLLM, gateway: GatewayProcess) -> None:
