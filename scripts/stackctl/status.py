@@ -20,7 +20,7 @@ def gather(url: str, mode: str, services: Mapping[str, str]) -> dict[str, Any]:
     empty: dict[str, Any] = {
         "phase": "stopped" if answer.status == 0 else "unknown",
         "ready": False,
-        "message": answer.reason if answer.status != 200 else "",
+        "message": _silence(answer, url),
         "served_model_names": [],
         "graphs": {"verdict": "unknown", "reason": ""},
         "kv_cache": {"tokens": None, "usage": None},
@@ -29,6 +29,12 @@ def gather(url: str, mode: str, services: Mapping[str, str]) -> dict[str, Any]:
     for name in ("served_model_names", "graphs", "kv_cache"):
         values[name] = values[name] or empty[name]
     return {"mode": mode, "url": url, **values, "services": dict(services)}
+
+
+def _silence(answer: http.Answer, url: str) -> str:
+    if answer.status == 200:
+        return ""
+    return answer.reason if answer.status else f"nothing answers at {url}"
 
 
 def rate(url: str, report: Mapping[str, Any]) -> float:

@@ -31,7 +31,8 @@ def until_ready(
             reason = trouble()
             if reason:
                 raise StackError(reason)
-        status = http.get(url, "/status").body
+        answer = http.get(url, "/status")
+        status = answer.body if answer.status else {}
         if is_ready(status, not_before):
             return status
         show(console, status, time.monotonic() - began)
