@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,3 +37,4 @@ class Rendered:
 
 
 Render = Callable[..., Rendered]
+Config = Callable[..., subprocess.CompletedProcess[str]]

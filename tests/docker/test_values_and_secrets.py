@@ -242,3 +242,21 @@ def test_bad_key_files_end_the_gateway_with_one_line(bare: Project, keys: Path, 
     assert "api_keys.toml" in done.stderr
     assert "LEAKMARK" not in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_plain_compose_builds_what_is_missing(bare: Project) -> None:
+    """After `init`, `docker compose up` needs no `build` first, and asks no registry for ours."""
+    overlay = bare.root / "other-names.yml"
+    images = {name: f"{bare.name}/{name}:test" for name in ("nginx", "gateway", "engine")}
+    named = {"nginx": "nginx", "gateway": "gateway", "vllm": "engine", "model": "engine"}
+    lines = [f"  {service}: {{image: '{images[image]}'}}" for service, image in named.items()]
+    overlay.write_text("services:\n" + "\n".join(lines) + "\n")
+    files = ("-f", "docker-compose.yml", "-f", "compose/cpu.yml", "-f", "other-names.yml")
+    try:
+        created = bare.compose(*files, "create", timeout=300)
+        assert "Pulling" not in created.stdout + created.stderr
+        used = {name: bare.inspect(name)["Config"]["Image"] for name in named}
+        assert used == {service: images[image] for service, image in named.items()}
+    finally:
+        bare.compose(*files, "down")
+        bare.run("docker", "rmi", *images.values(), check=False)

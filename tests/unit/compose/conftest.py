@@ -6,11 +6,11 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from common.compose import GPU, ROOT, Render, Rendered
+from common.compose import GPU, ROOT, Config, Render, Rendered
 
 
 def _plugin() -> bool:
@@ -30,20 +30,24 @@ def compose_plugin() -> None:
 
 
 @pytest.fixture
-def render(tmp_path: Path, compose_plugin: None) -> Render:
-    """render(env=bytes of .env, files=COMPOSE_FILE, overriding=environment) -> Rendered."""
+def config(tmp_path: Path, compose_plugin: None) -> Config:
+    """config(words, env=.env's bytes, files=COMPOSE_FILE, overriding=environment): the finished
+    `docker compose config words...`."""
     project = tmp_path / "project"
     shutil.copytree(ROOT / "compose", project / "compose")
     shutil.copy(ROOT / "docker-compose.yml", project)
 
     def run(
-        env: bytes = b"", files: str = GPU, overriding: Mapping[str, str] | None = None
-    ) -> Rendered:
+        words: Sequence[str],
+        env: bytes = b"",
+        files: str = GPU,
+        overriding: Mapping[str, str] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
         (project / ".env").write_bytes(env)
         # Nothing of the developer's own environment may decide a test.
         environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
-        result = subprocess.run(
-            ["docker", "compose", "config", "--format", "json"],
+        return subprocess.run(
+            ["docker", "compose", "config", *words],
             cwd=project,
             env=environment | {"COMPOSE_FILE": files} | dict(overriding or {}),
             capture_output=True,
@@ -51,7 +55,19 @@ def render(tmp_path: Path, compose_plugin: None) -> Render:
             check=False,
             timeout=30,
         )
-        model = json.loads(result.stdout) if result.returncode == 0 else {}
-        return Rendered(result.returncode, model, result.stderr, result.stdout)
+
+    return run
+
+
+@pytest.fixture
+def render(config: Config) -> Render:
+    """render(env=bytes of .env, files=COMPOSE_FILE, overriding=environment) -> Rendered."""
+
+    def run(
+        env: bytes = b"", files: str = GPU, overriding: Mapping[str, str] | None = None
+    ) -> Rendered:
+        done = config(["--format", "json"], env, files, overriding)
+        model = json.loads(done.stdout) if done.returncode == 0 else {}
+        return Rendered(done.returncode, model, done.stderr, done.stdout)
 
     return run
