@@ -46,7 +46,7 @@ class Program:
 def managed(config: Config) -> tuple[Managed, ...]:
     drain = _drain_s(config)
     return (
-        Managed("vllm", "TERM", DRAIN_S + STOP_MARGIN_S, 10),
+        Managed("vllm", "TERM", drain + 3 * STOP_MARGIN_S, 10),
         Managed("gateway", "TERM", drain + STOP_MARGIN_S, 20),
         Managed("nginx", "QUIT", drain + 2 * STOP_MARGIN_S, 30),
     )
@@ -103,7 +103,7 @@ def engine(layout: Layout, config: Config, ports: Ports) -> Program:
         "ENGINE_HOST": LOOPBACK,
         "ENGINE_PORT": str(ports.engine),
         "ENGINE_STATUS_PORT": str(ports.engine_status),
-        "ENGINE_DRAIN_S": str(DRAIN_S),
+        "ENGINE_DRAIN_S": config.get("GATEWAY_DRAIN_S", str(DRAIN_S)),
         "HF_HUB_OFFLINE": "1",
     }
     inputs = digest(layout.launcher_parent / "launcher", layout.engine_lock, layout.manifest)

@@ -12,6 +12,8 @@ Value = TypeVar("Value")
 Device = Literal["cuda", "cpu"]
 
 MIB = 2**20
+# vLLM lets requests run on for this many seconds after the gateway has cut what was left.
+OUTLIVE_S = 15
 
 
 class SettingsError(Exception):
@@ -56,7 +58,7 @@ class Settings:
     host: str
     port: int
     status_port: int
-    drain_s: int
+    drain_s: int  # vLLM's: the gateway's and OUTLIVE_S
     models_dir: Path
 
 
@@ -153,9 +155,7 @@ def load(environ: Mapping[str, str]) -> Settings:
         host=read(Variable("ENGINE_HOST", _host, "0.0.0.0")),  # noqa: S104 - inside a container
         port=read(Variable("ENGINE_PORT", port, 8000)),
         status_port=read(Variable("ENGINE_STATUS_PORT", port, 8001)),
-        drain_s=read(
-            Variable("ENGINE_DRAIN_S", values.whole_number(0, 3600, fix="write for example 60"), 60)
-        ),
+        drain_s=read(Variable("ENGINE_DRAIN_S", values.whole_seconds(3600), 60)) + OUTLIVE_S,
         models_dir=read(Variable("ENGINE_MODELS_DIR", _absolute, Path("/cache/huggingface/stack"))),
     )
     refusals = [*reader.refusals, *_together(settings, environ)]

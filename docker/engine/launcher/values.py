@@ -5,6 +5,7 @@ Numbers are plain ASCII digits: no underscores, no signs and no other scripts' d
 """
 
 import json
+import math
 import re
 import shlex
 from collections.abc import Callable
@@ -39,6 +40,17 @@ def whole_number(low: int, high: int, *, fix: str) -> Parser[int]:
         if re.fullmatch(r"[0-9]{1,18}", text) and low <= int(text) <= high:
             return int(text)
         raise refuse(text, f"a whole number from {low} to {high}", fix)
+
+    return parse
+
+
+def whole_seconds(longest: int) -> Parser[int]:
+    """Parser for seconds in [0, longest], decimals allowed, rounded up."""
+
+    def parse(text: str) -> int:
+        if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text) and float(text) <= longest:
+            return math.ceil(float(text))
+        raise refuse(text, f"seconds from 0 to {longest}", "write for example 60")
 
     return parse
 

@@ -225,13 +225,12 @@ def test_every_long_running_service_has_a_health_check(render: Render, files: st
 @BOTH
 def test_grace_periods_outlast_the_drains_and_grow_outwards(render: Render, files: str) -> None:
     rendered = render(files=files)
-    drain_s = int(rendered.environment("vllm")["ENGINE_DRAIN_S"])
+    assert rendered.environment("vllm")["ENGINE_DRAIN_S"] == "60"
     vllm, gateway, nginx = (
         seconds(rendered.service(name)["stop_grace_period"])
         for name in ("vllm", "gateway", "nginx")
     )
-    assert vllm > drain_s + 15
-    assert nginx > gateway
+    assert min(vllm, nginx) > gateway > 600  # the longest drain that the gateway takes
 
 
 def seconds(text: str) -> int:

@@ -26,7 +26,7 @@ def test_a_gpu_by_default() -> None:
     assert arguments(MODEL="acme/m") == [
         "--model", "/models/m", "--served-model-name", "acme/m", "default",
         "--host", "0.0.0.0", "--port", "8000", "--tensor-parallel-size", "1",
-        "--gpu-memory-utilization", "0.9", "--shutdown-timeout", "60",
+        "--gpu-memory-utilization", "0.9", "--shutdown-timeout", "75",
         "--disable-uvicorn-access-log",
     ]  # fmt: skip
 

@@ -60,7 +60,7 @@ TAKEN = [
     ("COMPILATION_CONFIG", "3", "compilation_config", {"mode": 3}),
     ("VLLM_EXTRA_ARGS", "--seed 1 --chat-template 'a b'", "extra_args",
      ("--seed", "1", "--chat-template", "a b")),
-    ("ENGINE_DRAIN_S", "0", "drain_s", 0),
+    ("ENGINE_DRAIN_S", "0", "drain_s", 15), ("ENGINE_DRAIN_S", "7.2", "drain_s", 23),
 ]  # fmt: skip
 
 

@@ -13,6 +13,8 @@ import yaml
 from common.front import ROOT, TEMPLATES
 from launcher import argv
 from launcher import settings as launcher
+from launcher.run import TEARDOWN_S
+from launcher.settings import OUTLIVE_S
 from stackctl import programs
 
 from gateway.drain import CUT_S
@@ -110,7 +112,10 @@ def test_drains_grow_outwards(compose: dict[str, Any]) -> None:
     worker = nginx("nginx.conf", "worker_shutdown_timeout")
     assert gateway < grace(compose, "gateway")
     assert gateway < worker < grace(compose, "nginx")
-    assert int(compose["vllm"]["environment"]["ENGINE_DRAIN_S"]) < grace(compose, "vllm")
+    default = f"{setting('drain_s').default:g}"
+    assert compose["vllm"]["environment"]["ENGINE_DRAIN_S"] == f"${{GATEWAY_DRAIN_S:-{default}}}"
+    engine = setting("drain_s").largest + OUTLIVE_S
+    assert gateway < engine < engine + TEARDOWN_S < grace(compose, "vllm")
 
 
 def documented() -> dict[str, str]:
@@ -153,7 +158,7 @@ def in_force(compose: dict[str, Any]) -> dict[str, float | str]:
         "connections of one address, nginx limit_conn": nginx(clients, "limit_conn"),
         "connections, nginx worker_connections": nginx("nginx.conf", "worker_connections"),
         "nginx worker_shutdown_timeout": nginx("nginx.conf", "worker_shutdown_timeout"),
-        "engine ENGINE_DRAIN_S": compose["vllm"]["environment"]["ENGINE_DRAIN_S"],
+        "engine OUTLIVE_S": OUTLIVE_S,
     }
 
 
