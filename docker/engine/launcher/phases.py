@@ -73,7 +73,7 @@ STEPS = (
     ),
     _step(r"^Capturing .*CUDA graph", "capturing", "capturing CUDA graphs"),
     _step(r"^Graph capturing finished in (\d+) secs", "warming", "graphs captured in {0} s"),
-    _step(r"^init engine .* took ([\d.]+) s", "warming", "engine up after {0} s, opening the API"),
+    _step(r"^init engine .* took ([\d.]+) s", "warming", "warmed up in {0} s, opening the API"),
     _step(r"^Starting vLLM (?:API )?server", "warming", "opening the API"),
 )  # fmt: skip
 VERSION = re.compile(r"Initializing a V1 LLM engine \(v([^)]+)\)|\bversion (\d+\.\d+\S*)")

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import importlib.util
+import json
 import socket
 import sys
 from collections.abc import Mapping
@@ -37,7 +38,12 @@ def check(settings: Settings, environ: Mapping[str, str], model: Path) -> tuple[
     """Notes about the machine. Raises NotFitError with everything that forbids a start."""
     facts = machine.gather(settings, environ, model)
     verdict = machine.judge(settings, facts)
-    problems = (*verdict.problems, *_installation(settings), *_engine_port(settings))
+    problems = (
+        *verdict.problems,
+        *_installation(settings),
+        *_engine_port(settings),
+        *heads(settings.tensor_parallel_size, read_config(model)),
+    )
     if problems:
         raise NotFitError(problems)
     return verdict.notes
@@ -64,6 +70,29 @@ def has_vllm_command() -> bool:
     except importlib.metadata.PackageNotFoundError:
         return False
     return True
+
+
+def read_config(model: Path) -> dict[str, object]:
+    """The model's config.json; empty where there is none or it is not an object."""
+    try:
+        config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return config if isinstance(config, dict) else {}
+
+
+def heads(ranks: int, config: Mapping[str, object]) -> tuple[str, ...]:
+    """Tensor parallelism gives each rank the same number of attention heads; vLLM says so only
+    after it has started its processes."""
+    text = config.get("text_config")
+    count = (text if isinstance(text, dict) else config).get("num_attention_heads")
+    if not isinstance(count, int) or count < 1 or count % ranks == 0:
+        return ()
+    fits = ", ".join(str(size) for size in range(1, count + 1) if count % size == 0)
+    return (
+        f"TENSOR_PARALLEL_SIZE: found {ranks}, and the model has {count} attention heads;"
+        f" wanted a divisor ({fits}); fix: correct TENSOR_PARALLEL_SIZE, or take another MODEL",
+    )
 
 
 def _engine_port(settings: Settings) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ def _plain(line: str) -> _Line:
 def _errors(lines: list[_Line]) -> Iterator[tuple[_Line, str]]:
     for here, line in enumerate(lines):
         if usage := USAGE.match(line.text):
-            yield line, usage[1]
+            yield line, f"vLLM refuses its arguments: {usage[1]}; fix: correct VLLM_EXTRA_ARGS"
         elif error := ERROR.match(line.text):
             following = [after.text for after in lines[here + 1 : here + 12]]
             reason = _reason(error[1], error[2], following)

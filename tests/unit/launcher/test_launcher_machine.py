@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from launcher import auto, machine
+from launcher import auto, machine, preflight
 from launcher.machine import Facts, Gpus
 from launcher.settings import load
 
@@ -129,3 +129,31 @@ def test_auto_by_memory() -> None:
     assert auto.choose(20_475) == "Qwen/Qwen3-4B-Instruct-2507"
     assert auto.choose(0) == "Qwen/Qwen2.5-0.5B-Instruct"
     assert list(auto.BY_MEMORY) == sorted(auto.BY_MEMORY, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "config", "refused"),
+    [
+        (1, {"num_attention_heads": 9}, False),
+        (3, {"num_attention_heads": 9}, False),
+        (2, {"num_attention_heads": 9}, True),
+        (2, {"text_config": {"num_attention_heads": 9}, "num_attention_heads": 8}, True),
+        (8, {}, False),
+        (8, {"num_attention_heads": "many"}, False),
+    ],
+)
+def test_each_rank_takes_the_same_number_of_heads(
+    ranks: int, config: dict[str, object], refused: bool
+) -> None:
+    found = preflight.heads(ranks, config)
+    assert bool(found) is refused
+    if refused:
+        assert "wanted a divisor (1, 3, 9)" in found[0]
+
+
+def test_a_config_that_is_not_there_or_broken(tmp_path: Path) -> None:
+    assert preflight.read_config(tmp_path) == {}
+    (tmp_path / "config.json").write_text("[1]")
+    assert preflight.read_config(tmp_path) == {}
+    (tmp_path / "config.json").write_text('{"num_attention_heads": 9}')
+    assert preflight.read_config(tmp_path) == {"num_attention_heads": 9}

@@ -131,7 +131,7 @@ def test_eager_is_believed() -> None:
         ),
         ("failed-kv-cache", "ValueError: To serve at least one request with the model's max seq"),
         ("failed-weights", "SafetensorError: Error while deserializing header"),
-        ("failed-flag", "unrecognized arguments: --no-such-flag"),
+        ("failed-flag", "vLLM refuses its arguments: unrecognized arguments: --no-such-flag"),
         ("failed-architecture", "The checkpoint you are trying to load has model type `banana`"),
         ("failed-port", "OSError: [Errno 98] Address already in use"),
         ("h200-tp2-one-visible-gpu", "World size (2) is larger than the number of available GPUs"),
