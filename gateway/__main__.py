@@ -1,4 +1,7 @@
-"""Process entry: settings, logging, one server. Exit codes: 0 stopped in order, 2 bad input."""
+"""Process entry: settings, logging, one server. With --check only settings and keys are judged.
+
+Exit codes: 0 stopped in order, 1 stopped by a fault of its own, 2 bad input.
+"""
 
 from __future__ import annotations
 
@@ -12,31 +15,41 @@ import sys
 import uvloop
 
 from gateway.app import create_gateway
-from gateway.keys import KeyFileError
+from gateway.keys import KeyFileError, read_keys
 from gateway.log import set_up_logging
 from gateway.server import Server, server_config
 from gateway.settings import Settings, SettingsError, load_settings
 
+FAULT = 1
 BAD_INPUT = 2
 BACKLOG = 4096
 
 
-def main() -> int:
-    """Serve until told to stop."""
+def main(arguments: list[str]) -> int:
+    """Serve until told to stop, or only check."""
+    if arguments not in ([], ["--check"]):
+        return _refuse(["usage: python -m gateway [--check]; settings come from the environment"])
     try:
         settings = load_settings(os.environ)
-        set_up_logging(settings.log_level)
-        with _listen(settings) as listener:
-            _allow_many_sockets()
-            uvloop.run(_serve(settings, listener))
+        if arguments:
+            read_keys(settings.api_keys_file)
+            return 0
+        return run(settings)
     except SettingsError as error:
         return _refuse(error.lines)
     except KeyFileError as error:
         return _refuse([f"GATEWAY_API_KEYS_FILE: {error}"])
-    return 0
 
 
-async def _serve(settings: Settings, listener: socket.socket) -> None:
+def run(settings: Settings) -> int:
+    """Serve until told to stop, or until a part of it fails."""
+    set_up_logging(settings.log_level)
+    with _listen(settings) as listener:
+        _allow_many_sockets()
+        return uvloop.run(_serve(settings, listener))
+
+
+async def _serve(settings: Settings, listener: socket.socket) -> int:
     gateway = create_gateway(settings, sys.stdout)
     # What was built so far lives as long as the process; full collections need not walk it.
     gc.collect()
@@ -45,6 +58,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     logging.getLogger("gateway").info("listening on http://%s:%d", host, port)
     await server.serve([listener])
+    return FAULT if gateway.drain.failed else 0
 
 
 def _listen(settings: Settings) -> socket.socket:
@@ -74,4 +88,4 @@ def _refuse(lines: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

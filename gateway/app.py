@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import TextIO
@@ -27,6 +28,8 @@ from gateway.routes.models import Models
 from gateway.settings import Settings
 from gateway.upstream.engine import Engine, Fleet
 from gateway.upstream.exchange import Limits
+
+log = logging.getLogger("gateway")
 
 # Bodies held at one time: sixteen of the largest kind, or thousands of ordinary ones.
 BODIES_IN_MEMORY = 16
@@ -50,7 +53,7 @@ def create_gateway(settings: Settings, log_stream: TextIO) -> Gateway:
     drain = Drain()
     relay = Relay(admission, fleet, drain, times(settings))
     api = control_app(Status(fleet, admission, drain))
-    api.router.lifespan_context = lifespan(settings, keyring, fleet)
+    api.router.lifespan_context = lifespan(settings, keyring, fleet, drain)
     routes = [*control_routes(api), *data_routes(settings, keyring, fleet, relay, drain)]
     request_log = RequestLog(log_stream, settings.log_level)
     return Gateway(Edge(routes, api, request_log, request_ids()), drain)
@@ -88,7 +91,7 @@ def data_routes(
 
 
 def lifespan(
-    settings: Settings, keyring: Keyring, fleet: Fleet
+    settings: Settings, keyring: Keyring, fleet: Fleet, drain: Drain
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     """Prober and key file follower run from start to stop."""
 
@@ -96,7 +99,9 @@ def lifespan(
     async def run(_: FastAPI) -> AsyncIterator[None]:
         async with control_client() as client, asyncio.TaskGroup() as group:
             prober = Prober(fleet, settings.status_urls, client)
-            tasks = [group.create_task(prober.run()), group.create_task(keyring.follow())]
+            tasks = [
+                group.create_task(or_stop(work, drain)) for work in (prober.run(), keyring.follow())
+            ]
             yield
             for task in tasks:
                 task.cancel()
@@ -104,3 +109,14 @@ def lifespan(
             engine.close_idle(older_than_s=0)
 
     return run
+
+
+async def or_stop(work: Coroutine[None, None, None], drain: Drain) -> None:
+    """Run until cancelled. Should the work fail, the whole process stops in order: serving on with
+    old keys, or with engines nobody looks at, would be worse, and a restart may help.
+    """
+    try:
+        await work
+    except Exception:
+        log.exception("a background task failed, stopping")
+        drain.fail()

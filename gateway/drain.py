@@ -22,6 +22,7 @@ class Drain:
         self._begun = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
+        self.failed = False
 
     @property
     def active(self) -> bool:
@@ -29,6 +30,11 @@ class Drain:
 
     def begin(self) -> None:
         self._begun.set()
+
+    def fail(self) -> None:
+        """Stop in order, and let the process say that it was not asked to."""
+        self.failed = True
+        self.begin()
 
     async def begun(self) -> None:
         """Wait for the shut-down to begin."""

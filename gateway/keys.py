@@ -22,9 +22,12 @@ MAX_FILE = 1 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEY = re.compile(r"[!-~]{8,512}")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
+# The last alternative: one character over and over. Nothing here can stand in a random token, but
+# for odds of one in billions.
 _PLACEHOLDER = re.compile(
-    r"change[-_ ]?me|replace[-_ ]?me|placeholder|your[-_ ]|example|<.*>|password|secret|x{4,}"
-    r"|\.{3}",
+    r".*(?:change[-_ ]?me|replace[-_ ]?me|placeholder|your[-_ ]|example|<.*>|password|secret).*"
+    r"|.*\.{3}.*"
+    r"|(?:sk-)?(.)\1*",
     re.IGNORECASE,
 )
 _LIMITS = ("requests_per_minute", "tokens_per_minute", "max_concurrency")
@@ -71,6 +74,10 @@ def read_keys(path: Path) -> Keys:
             f"{path}: not readable for this user; fix: mode 0444 for the file inside a "
             "0700 folder, `chmod 0444`"
         ) from None
+    except OSError as error:
+        raise KeyFileError(
+            f"{path}: not readable ({error.strerror}); fix: make it a plain file"
+        ) from None
     if len(raw) > MAX_FILE:
         raise KeyFileError(f"{path}: larger than {MAX_FILE} bytes; fix: keep only [[key]] tables")
     try:
@@ -88,9 +95,13 @@ def parse_keys(raw: bytes) -> Keys:
         raise KeyFileError("not UTF-8 text; fix: save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise KeyFileError(f"not valid TOML ({_where(error)}); fix that line") from None
+    except (ValueError, RecursionError):  # a number or a nesting beyond what Python reads
+        raise KeyFileError("not a key file; fix: keep only [[key]] tables") from None
     tables = document.get("key")
     if set(document) - {"key"} or not isinstance(tables, list) or not tables:
-        raise KeyFileError("found no [[key]] table alone; fix: add one with `make key`")
+        raise KeyFileError(
+            "found no [[key]] table alone; fix: add one with `scripts/stack key add NAME`"
+        )
     return _by_digest([_key(number, table) for number, table in enumerate(tables, 1)])
 
 
@@ -136,16 +147,21 @@ def _digest_of(name: str, table: dict[str, object]) -> bytes:
     if "sha256" in table:
         hexed = table["sha256"]
         if not isinstance(hexed, str) or not _SHA256.fullmatch(hexed):
-            raise KeyFileError(f"key {name!r}: sha256 is not 64 hex digits; fix: `make key`")
+            raise KeyFileError(
+                f"key {name!r}: sha256 is not 64 hex digits; fix: `sha256sum` of the key"
+            )
         return bytes.fromhex(hexed)
     value = table["key"]
     if not isinstance(value, str) or not _KEY.fullmatch(value):
         raise KeyFileError(
             f"key {name!r}: its value is not 8 to 512 printable characters without spaces; "
-            "fix: `make key`"
+            "fix: make one with `scripts/stack key add NAME`"
         )
-    if _PLACEHOLDER.search(value):
-        raise KeyFileError(f"key {name!r}: its value is a placeholder; fix: `make key`")
+    if _PLACEHOLDER.fullmatch(value):
+        raise KeyFileError(
+            f"key {name!r}: its value is a placeholder; "
+            "fix: make one with `scripts/stack key add NAME`"
+        )
     return digest(value.encode("ascii"))
 
 
@@ -154,6 +170,8 @@ def _expiry(name: str, table: dict[str, object]) -> datetime | None:
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value
     if isinstance(value, date) and not isinstance(value, datetime):
+        if value == date.max:  # there is no day after it
+            return datetime.max.replace(tzinfo=UTC)
         return datetime.combine(value + timedelta(days=1), time(), UTC)
     if value is None:
         return None

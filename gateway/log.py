@@ -7,6 +7,7 @@ prompts. A path is logged only when it is one of our routes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import re
@@ -111,9 +112,10 @@ class RequestLog:
         self._lines.append(record.line(self.monotonic(), self._wall()) + "\n")
 
     def flush(self) -> None:
-        self._stream.write("".join(self._lines))
-        self._stream.flush()
-        self._lines.clear()
+        lines, self._lines = self._lines, []
+        with contextlib.suppress(OSError):  # nobody reads our output any more: serving goes on
+            self._stream.write("".join(lines))
+            self._stream.flush()
 
 
 class JsonFormatter(logging.Formatter):

@@ -7,6 +7,7 @@ GATEWAY_* name that is not known here is an error, since it is most likely a mis
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -24,6 +25,10 @@ PREFIX = "GATEWAY_"
 Seconds = Annotated[float, Field(ge=0.05, le=3600, allow_inf_nan=False)]
 SecondsOrZero = Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)]
 Urls = tuple[str, ...]
+NUMBERS = (
+    "port", "workers", "max_body_bytes", "max_concurrency", "queue_size", "queue_timeout_s",
+    "hold_s", "first_byte_timeout_s", "idle_timeout_s", "heartbeat_s", "drain_s",
+)  # fmt: skip
 
 
 class SettingsError(Exception):
@@ -106,6 +111,14 @@ class Settings(BaseSettings):
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator(*NUMBERS, mode="before")
+    @classmethod
+    def _plain(cls, value: object) -> object:
+        # The launcher reads the same values, and so do people: no 1e2, inf, +5 or 1_0.
+        if isinstance(value, str) and not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", value):
+            raise ValueError("not a plain number")
         return value
 
     @field_validator("upstreams")

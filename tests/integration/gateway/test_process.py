@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +16,20 @@ import pytest
 from common.fake_vllm import Behaviour, FakeVLLM
 from common.rawhttp import build, once
 from common.script import DONE, Pause, Repeat, Send, answer, chunk, delta_event, sse_head, stream
-from common.servers import AUTH, CHAT, KEY, GatewayProcess, run_gateway, wait_until, write_keys
+from common.servers import (
+    AUTH,
+    CHAT,
+    KEY,
+    GatewayProcess,
+    base_environment,
+    run_gateway,
+    wait_until,
+    write_keys,
+)
+
+from gateway import __main__ as gateway_main
+from gateway.auth import Keyring
+from gateway.settings import Settings
 
 Start = Callable[..., GatewayProcess]
 STREAM = b'{"stream":true}'
@@ -256,3 +272,50 @@ def test_a_terminal_interrupt_of_a_starting_gateway(start: Start) -> None:
     assert once(gateway.port, "GET", "/readyz").status == 503
     gateway.terminate()
     assert gateway.wait_exit() == 0
+
+
+def check(keys: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    values = {"GATEWAY_API_KEYS_FILE": str(keys), **settings}
+    return subprocess.run(
+        [sys.executable, "-m", "gateway", *arguments],
+        env={**base_environment(), **values},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_check_judges_settings_and_keys_and_serves_nothing(keys: Path) -> None:
+    good = check(keys, "--check")
+    assert (good.returncode, good.stdout, good.stderr) == (0, "", "")
+    setting = check(keys, "--check", GATEWAY_DRAIN_S="900", GATEWAY_HOLD_S="1e2")
+    assert setting.returncode == 2
+    assert sorted(line.split(":")[0] for line in setting.stderr.splitlines()) == [
+        "GATEWAY_DRAIN_S",
+        "GATEWAY_HOLD_S",
+    ]
+    missing = check(keys.parent / "none.toml", "--check")
+    assert missing.returncode == 2
+    assert missing.stderr.startswith("GATEWAY_API_KEYS_FILE: ")
+    assert missing.stderr.count("\n") == 1
+    assert check(keys, "--help").returncode == 2
+
+
+def test_a_background_task_that_dies_ends_the_process(
+    keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys that are no longer followed, or engines that nobody probes, must not go unnoticed."""
+
+    async def dies(_: Keyring) -> None:
+        await asyncio.sleep(0.1)
+        raise OverflowError("a fault nobody thought of")
+
+    monkeypatch.setattr(Keyring, "follow", dies)
+    settings = Settings(port=0, api_keys_file=keys, drain_s=0)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        assert gateway_main.run(settings) == 1
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

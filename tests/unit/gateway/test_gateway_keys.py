@@ -52,6 +52,9 @@ def test_forms_of_a_good_file(raw: bytes) -> None:
         ('[[key]]\nname = "a"\nkey = "schlüssel-12345"\n', "8 to 512"),
         ('[[key]]\nname = "a"\nkey = "sk-changeme"\n', "placeholder"),
         ('[[key]]\nname = "a"\nkey = "<your-key-here>"\n', "placeholder"),
+        ('[[key]]\nname = "a"\nkey = "sk-xxxxxxxx"\n', "placeholder"),
+        (f"[[key]]\nname = {'[' * 50_000}\n", "not a key file"),
+        (f"[[key]]\nname = {'1' * 5_000}\n", "not a key file"),
         ('[[key]]\nname = "a"\nsha256 = "abc"\n', "64 hex"),
         (GOOD + "expires = 2027-01-01T00:00:00\n", "zone"),
         (GOOD + 'expires = "soon"\n', "zone"),
@@ -135,3 +138,18 @@ def test_reload_notices_a_replaced_file_and_keeps_the_last_good(tmp_path: Path) 
         else:
             with pytest.raises(Unauthorized):
                 ring.caller(headers)
+
+
+@pytest.mark.parametrize("text", ["9999-12-31", "9999-12-31T23:59:59-12:00"])
+def test_the_last_day_of_the_calendar_is_a_date_like_any_other(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "api_keys.toml"
+    path.write_text(f'[[key]]\nname = "a"\nkey = "sk-0123456789"\nexpires = {text}\n')
+    keyring = Keyring(path)
+    assert keyring.caller([(b"authorization", b"Bearer sk-0123456789")]).name == "a"
+
+
+def test_what_is_no_plain_file(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(KeyFileError, match="not readable"):
+        read_keys(loop)
