@@ -177,9 +177,9 @@ class Relay:
     async def _attempt(
         self, engine: Engine, job: Job, record: Record, answer: Answer, outbox: Outbox
     ) -> bool:
-        """One try at one engine. False: nothing was sent, or it may be sent once more (rule 2 of
-        the design): the connection died before any response byte, and it was a reused one or the
-        engine now refuses connections. Never after a time-out.
+        """One try at one engine. False: nothing was sent, or it may be sent once more (rule 2,
+        docs/architecture.md): the connection died before any response byte, and it was a reused
+        one or the engine now refuses connections. Never after a time-out.
         """
         try:
             connection = await engine.connection(fresh=record.resent)

@@ -14,7 +14,7 @@ from launcher.settings import load
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
 
 CASES: list[tuple[dict[str, str], dict[str, Any]]] = [
-    ({}, {"gpu_memory_utilization": 0.9, "port": 8000, "shutdown_timeout": 60,
+    ({}, {"gpu_memory_utilization": 0.9, "port": 8000, "shutdown_timeout": 75,
           "disable_uvicorn_access_log": True, "served_model_name": ["acme/m", "default"],
           "model": "/models/m", "enforce_eager": False, "max_model_len": -1}),
     ({"ENGINE_DEVICE": "cpu"}, {"enforce_eager": True, "dtype": "bfloat16",
@@ -41,7 +41,7 @@ CASES: list[tuple[dict[str, str], dict[str, Any]]] = [
      {"cudagraph_mode": "FULL_DECODE_ONLY"}),
     ({"COMPILATION_CONFIG": "2"}, {"mode": "DYNAMO_TRACE_ONCE"}),
     ({"SERVED_MODEL_NAME": "a,b", "ENGINE_DRAIN_S": "75"},
-     {"served_model_name": ["a", "b", "default"], "shutdown_timeout": 75}),
+     {"served_model_name": ["a", "b", "default"], "shutdown_timeout": 90}),
     ({"VLLM_EXTRA_ARGS": "--seed 7 --chat-template '{{ a b }}'"},
      {"seed": 7, "chat_template": "{{ a b }}"}),
 ]  # fmt: skip
