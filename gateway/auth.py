@@ -24,7 +24,7 @@ POLL_S = 1.0
 # One scheme, spaces, one token of printable ASCII, nothing after it (RFC 6750, RFC 9110 §11.4).
 _BEARER = re.compile(rb"[Bb][Ee][Aa][Rr][Ee][Rr] +([!-~]{1,512})")
 
-Signature = tuple[int, int, int] | None
+Signature = tuple[int, int, int, int] | None
 
 
 def bearer_token(headers: Headers) -> bytes:
@@ -76,9 +76,9 @@ class Keyring:
 
 
 def _signature(path: Path) -> Signature:
-    """What changes when the file is written or replaced; None when it is not there."""
+    """What changes when the file is written, replaced or made readable; None: it is not there."""
     try:
         found = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_size

@@ -22,11 +22,12 @@ MAX_FILE = 1 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEY = re.compile(r"[!-~]{8,512}")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
-# The last alternative: one character over and over. Nothing here can stand in a random token, but
-# for odds of one in billions.
+# Whole values only, since a random token may spell any of these words somewhere: one in angle
+# brackets, one of such words alone, one of a single character over and over.
 _PLACEHOLDER = re.compile(
-    r".*(?:change[-_ ]?me|replace[-_ ]?me|placeholder|your[-_ ]|example|<.*>|password|secret).*"
-    r"|.*\.{3}.*"
+    r"<.*>"
+    r"|(?:(?:sk|change|replace|me|this|placeholder|insert|put|my|your|api|key|token|secret"
+    r"|password|example|here|please|x|\.|\*)[-_]?)+"
     r"|(?:sk-)?(.)\1*",
     re.IGNORECASE,
 )

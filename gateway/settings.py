@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -25,10 +25,12 @@ PREFIX = "GATEWAY_"
 Seconds = Annotated[float, Field(ge=0.05, le=3600, allow_inf_nan=False)]
 SecondsOrZero = Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)]
 Urls = tuple[str, ...]
-NUMBERS = (
-    "port", "workers", "max_body_bytes", "max_concurrency", "queue_size", "queue_timeout_s",
-    "hold_s", "first_byte_timeout_s", "idle_timeout_s", "heartbeat_s", "drain_s",
-)  # fmt: skip
+# How numbers are written, by type. The launcher and nginx read some of the same values, and so do
+# people: no 1e2, inf, +5 or 1_0, which Python would take.
+FORMS: dict[object, tuple[re.Pattern[str], str]] = {
+    int: (re.compile(r"[0-9]{1,12}"), ", in plain digits"),
+    float: (re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?"), ", in plain decimals such as 30 or 0.5"),
+}
 
 
 class SettingsError(Exception):
@@ -113,11 +115,11 @@ class Settings(BaseSettings):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
 
-    @field_validator(*NUMBERS, mode="before")
+    @field_validator("*", mode="before")
     @classmethod
-    def _plain(cls, value: object) -> object:
-        # The launcher reads the same values, and so do people: no 1e2, inf, +5 or 1_0.
-        if isinstance(value, str) and not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", value):
+    def _plain(cls, value: object, info: ValidationInfo) -> object:
+        form = _form(info.field_name or "")
+        if form and isinstance(value, str) and not form[0].fullmatch(value):
             raise ValueError("not a plain number")
         return value
 
@@ -184,17 +186,24 @@ def _finding(detail: ErrorDetails, given: Mapping[str, str]) -> str:
     if not detail["loc"]:  # a cross-check: its message is the whole line
         return detail["msg"].removeprefix("Value error, ")
     name = str(detail["loc"][0])
-    wanted = Settings.model_fields[name].description
+    form = _form(name)
+    wanted = f"{Settings.model_fields[name].description}{form[1] if form else ''}"
     return (
         f"{PREFIX}{name.upper()}: found {given.get(name, '')[:80]!r}; wanted {wanted}; "
         "fix: correct it, or leave it empty for the default"
     )
 
 
+def _form(name: str) -> tuple[re.Pattern[str], str] | None:
+    """How that setting is written, when it is a number."""
+    return FORMS.get(Settings.model_fields[name].annotation)
+
+
 def _base_url(url: str) -> str:
     """A checked base URL without a trailing slash. Plain http: the engine network is private."""
     parts = urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname or parts.username or parts.port == 0:
+    plain = re.fullmatch(r"[A-Za-z0-9._:\[\]-]+", parts.netloc)
+    if parts.scheme != "http" or not plain or not parts.hostname or parts.port == 0:
         raise ValueError("not an http base URL")
     if parts.path.strip("/") or parts.query or parts.fragment:
         raise ValueError("a base URL has no path")

@@ -53,6 +53,17 @@ def test_forms_of_a_good_file(raw: bytes) -> None:
         ('[[key]]\nname = "a"\nkey = "sk-changeme"\n', "placeholder"),
         ('[[key]]\nname = "a"\nkey = "<your-key-here>"\n', "placeholder"),
         ('[[key]]\nname = "a"\nkey = "sk-xxxxxxxx"\n', "placeholder"),
+        ('[[key]]\nname = "a"\nkey = "xxxxxxxx"\n', "placeholder"),
+        ('[[key]]\nname = "a"\nkey = "sk-xxxx-xxxx"\n', "placeholder"),
+        ('[[key]]\nname = "a"\nkey = "your-key-here"\n', "placeholder"),
+        ('[[key]]\nname = "a"\nkey = "sk-your_api_key"\n', "placeholder"),
+        ('[[key]]\nname = "a"\nkey = "REPLACE_ME"\n', "placeholder"),
+        ('[[key]]\nname = "a"\nkey = "change-me-please"\n', "placeholder"),
+        ('[[key]]\nname = "a"\nkey = "sk-............"\n', "placeholder"),
+        ('[[key]]\nname = "a"\nkey = "placeholder"\n', "placeholder"),
+        ('[[key]]\nname = "a"\nkey = "<any-thing>"\n', "placeholder"),
+        ('[[key]]\nname = "a"\nkey = "password"\n', "placeholder"),
+        ('[[key]]\nname = "a"\nkey = "example-key"\n', "placeholder"),
         (f"[[key]]\nname = {'[' * 50_000}\n", "not a key file"),
         (f"[[key]]\nname = {'1' * 5_000}\n", "not a key file"),
         ('[[key]]\nname = "a"\nsha256 = "abc"\n', "64 hex"),
@@ -138,6 +149,26 @@ def test_reload_notices_a_replaced_file_and_keeps_the_last_good(tmp_path: Path) 
         else:
             with pytest.raises(Unauthorized):
                 ring.caller(headers)
+
+
+def test_a_file_that_becomes_readable_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`chmod` after a refusal changes neither its bytes nor its time of writing."""
+    path = tmp_path / "keys.toml"
+    path.write_text(GOOD)
+    ring = Keyring(path)
+    path.write_text(GOOD + SECOND)
+    with monkeypatch.context() as patch:
+
+        def refuse(*_: object, **__: object) -> None:
+            raise PermissionError  # root reads any mode, so the error itself is injected
+
+        patch.setattr(Path, "open", refuse)
+        ring.reload_if_changed()
+    path.chmod(0o444)
+    ring.reload_if_changed()
+    assert ring.caller([(b"authorization", b"Bearer sk-fedcba9876543210")]).name == "b"
 
 
 @pytest.mark.parametrize("text", ["9999-12-31", "9999-12-31T23:59:59-12:00"])

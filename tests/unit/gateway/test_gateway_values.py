@@ -41,6 +41,50 @@ def test_each_finding_has_its_line() -> None:
     assert names == ["GATEWAY_DRAIN_S", "GATEWAY_NEW", "GATEWAY_PORT"]
 
 
+SECONDS = (
+    "QUEUE_TIMEOUT_S",
+    "HOLD_S",
+    "FIRST_BYTE_TIMEOUT_S",
+    "IDLE_TIMEOUT_S",
+    "HEARTBEAT_S",
+    "DRAIN_S",
+)
+WHOLE = ("PORT", "WORKERS", "MAX_BODY_BYTES", "MAX_CONCURRENCY", "QUEUE_SIZE")
+
+
+@pytest.mark.parametrize("name", SECONDS + WHOLE)
+@pytest.mark.parametrize("value", ["1e2", "inf", "nan", "+5", "1_0", "-5", ".5", "5.", "٣", "0x5"])
+def test_numbers_are_plain(name: str, value: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings({f"GATEWAY_{name}": value})
+    (line,) = caught.value.lines
+    assert line.startswith(f"GATEWAY_{name}: found {value!r}; wanted ")
+    assert "in plain d" in line
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_counts_have_no_fraction(name: str) -> None:
+    with pytest.raises(SettingsError, match="plain digits"):
+        load_settings({f"GATEWAY_{name}": "1024.0"})
+
+
+def test_plain_decimals_are_taken() -> None:
+    settings = load_settings({"GATEWAY_DRAIN_S": "2.5", "GATEWAY_HOLD_S": " 007 "})
+    assert (settings.drain_s, settings.hold_s) == (2.5, 7)
+
+
+@pytest.mark.parametrize("name", [each.upper() for each in Settings.model_fields])
+@pytest.mark.parametrize("blank", ["", "  ", "\t"])
+def test_blank_is_unset(name: str, blank: str) -> None:
+    assert load_settings({f"GATEWAY_{name}": blank}) == load_settings({})
+
+
+@pytest.mark.parametrize("url", ["http://ü:80", "http://a b:80", "http://u:p@a:80", "http://:p@a"])
+def test_an_engine_url_has_a_plain_host(url: str) -> None:
+    with pytest.raises(SettingsError, match="GATEWAY_UPSTREAMS"):
+        load_settings({"GATEWAY_UPSTREAMS": url})
+
+
 def test_every_setting_says_what_it_wants() -> None:
     assert all(field.description for field in Settings.model_fields.values())
 
