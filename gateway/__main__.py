@@ -66,11 +66,12 @@ def _listen(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: not a host name at all
+        reason = error.strerror if isinstance(error, OSError) else "not a host name"
         raise SettingsError(
             [
                 f"GATEWAY_HOST, GATEWAY_PORT: found {settings.host!r} and {settings.port}, where "
-                f"listening fails ({error.strerror}); wanted a free port of an own address; "
+                f"listening fails ({reason}); wanted a free port of an own address; "
                 "fix: choose another, or stop what listens there"
             ]
         ) from None

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from gateway.errors import GatewayError, Headers, UpstreamFailed, error_json
 from gateway.log import Outcome, Record
-from gateway.outbox import Outbox
+from gateway.outbox import Outbox, nothing
 from gateway.sse import Tracker, error_event
 from gateway.upstream.exchange import Head
 
@@ -43,7 +43,7 @@ class Answer:
         self._clock = clock
         self._head = Head(0, [])
         self._refusal: bytearray | None = None
-        self.enough = _nothing  # ends the engine's response early
+        self.enough = nothing  # ends the engine's response early
         self.tracker: Tracker | None = None  # for an event stream
         self.started = False
 
@@ -116,16 +116,9 @@ class Answer:
 
     def _refuse(self, head: Head, body: bytes) -> None:
         body, wrapped = openai_error(head, body)
-        headers = [] if wrapped else _relayed(head, stream=False)
-        retry = head.value(b"retry-after")
-        if wrapped:
-            headers = [(b"content-type", b"application/json")]
-            headers += [(b"retry-after", retry)] if retry else []
-        headers = [each for each in headers if each[0] != b"content-length"]
-        headers.append((b"content-length", str(len(body)).encode()))
         self._record.outcome, self._record.reason = "upstream_error", "status"
         self._record.bytes_out = len(body)
-        self._start(head, headers)
+        self._start(head, _refusal_headers(head, len(body), wrapped))
         self._outbox.finish(body)
 
     def _start(self, head: Head, headers: Headers) -> None:
@@ -162,11 +155,17 @@ def _relayed(head: Head, stream: bool) -> Headers:
     return [(name, value) for name, value in head.headers if name not in dropped]
 
 
+def _refusal_headers(head: Head, length: int, wrapped: bool) -> Headers:
+    """Of an error body that is the engine's, or `wrapped` by us: then only its retry time stays."""
+    own = (b"content-length", str(length).encode())
+    relayed = [each for each in _relayed(head, stream=False) if each[0] != b"content-length"]
+    if not wrapped:
+        return [*relayed, own]
+    retry = [each for each in relayed if each[0] == b"retry-after"]
+    return [(b"content-type", b"application/json"), *retry, own]
+
+
 def _named_by_connection(head: Head) -> frozenset[bytes]:
     return frozenset(
         token.strip().lower() for token in head.value(b"connection").split(b",") if token
     )
-
-
-def _nothing() -> None:
-    return

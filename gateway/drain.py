@@ -1,4 +1,4 @@
-"""Shut-down in order: not ready, no new work, streams finish, leftovers are told.
+"""What ends a request from outside: a client that leaves, and the shut-down in order.
 
 SIGTERM ─▶ begin ─▶ /readyz 503, new work 503, streams go on ─▶ wait ≤ GATEWAY_DRAIN_S
         ─▶ cut what is left (error event, or 503 when nothing was sent) ─▶ server stops, exit 0
@@ -10,8 +10,40 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from gateway.log import Outcome
+from gateway.outbox import Outbox
+
 # After the cut each relay only writes one event; a client that does not even take that is dropped.
 CUT_S = 2.0
+
+
+class Interrupt:
+    """Cancels the request's task, once, and remembers why."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._task = asyncio.current_task()
+        self._outbox = outbox
+        self.why: Outcome | None = None
+        self.armed = True
+
+    def client_left(self) -> None:
+        self._cancel("client_left")
+
+    def drained(self) -> None:
+        self._cancel("drained")
+
+    def _cancel(self, why: Outcome) -> None:
+        # The server also reports "disconnect" once a response is complete: not an interruption.
+        if self.armed and self.why is None and not self._outbox.closed and self._task is not None:
+            self.why = why
+            self._task.cancel()
+
+    def taken(self) -> bool:
+        """True when this CancelledError is ours; it is then no longer pending."""
+        if self.why is None or self._task is None:
+            return False
+        self._task.uncancel()
+        return True
 
 
 class Drain:

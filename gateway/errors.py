@@ -101,7 +101,12 @@ class Overloaded(Unavailable):
 
 
 class NotReady(Unavailable):
+    """An engine start takes a minute or more, but a held request sees it at once."""
+
     code = "not_ready"
+
+    def __init__(self, phase: str) -> None:
+        super().__init__(f"No engine is ready (phase: {phase}). Please retry.", 10)
 
 
 class Draining(Unavailable):

@@ -128,9 +128,10 @@ class JsonFormatter(logging.Formatter):
             "event": record.name,
             "message": record.getMessage(),
         }
-        if record.exc_info and record.exc_info[0] is not None:
-            frames = traceback.extract_tb(record.exc_info[2])
-            fields["error"] = record.exc_info[0].__name__
+        error = _first(record.exc_info[1]) if record.exc_info else None
+        if error is not None:
+            frames = traceback.extract_tb(error.__traceback__)
+            fields["error"] = type(error).__name__
             fields["trace"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
         return json.dumps(fields)
 
@@ -156,6 +157,13 @@ def request_id(headers: list[tuple[bytes, bytes]], new_id: Callable[[], str]) ->
 def _not_our_cut(record: logging.LogRecord) -> bool:
     """uvicorn reports a response that we cut on purpose; our own line has its outcome."""
     return "without completing response" not in record.getMessage()
+
+
+def _first(error: BaseException | None) -> BaseException | None:
+    """Of a task group's errors the first one: the group itself says neither what nor where."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _ms(seconds: float) -> float:

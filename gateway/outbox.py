@@ -18,6 +18,10 @@ from starlette.types import Message, Receive, Send
 Waited = asyncio.Future[Any]
 
 
+def nothing() -> None:
+    """A hook that nobody has taken."""
+
+
 class Drive:
     """Runs one started coroutine to its end as its futures complete."""
 
@@ -87,8 +91,8 @@ class Outbox:
         self._error: BaseException | None = None
         self._waiter: asyncio.Future[None] | None = None
         self.closed = False
-        self.on_blocked: Callable[[], None] = _nothing
-        self.on_free: Callable[[], None] = _nothing
+        self.on_blocked: Callable[[], None] = nothing
+        self.on_free: Callable[[], None] = nothing
 
     def push(self, message: Message) -> None:
         """Send now, or in turn. An error of `send` surfaces in `drained`."""
@@ -186,7 +190,3 @@ class ClientWatch:
             self._on_left()
         else:
             self.start()
-
-
-def _nothing() -> None:
-    return

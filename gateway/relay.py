@@ -32,40 +32,13 @@ from starlette.types import Receive, Send
 
 from gateway.admission import Admission
 from gateway.answer import Answer, Clock
-from gateway.drain import Drain
-from gateway.errors import (
-    Draining,
-    NotReady,
-    UpstreamFailed,
-    UpstreamTimeout,
-)
-from gateway.log import Outcome, Record
-from gateway.outbox import ClientWatch, Outbox
+from gateway.drain import Drain, Interrupt
+from gateway.errors import Draining, NotReady, UpstreamFailed, UpstreamTimeout
+from gateway.log import Record
+from gateway.outbox import ClientWatch, Outbox, nothing
 from gateway.upstream.connection import Connection
 from gateway.upstream.engine import Engine, Fleet, Unreachable
-from gateway.upstream.exchange import ClientStalled, Died, Limits, Silent
-
-# An engine start takes a minute or more, but a held request sees it at once.
-NOT_READY_RETRY_S = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What goes to an engine: the constant path, our header lines, the client's bytes."""
-
-    path: bytes
-    header_lines: bytes
-    body: bytes
-
-    def request(self, authority: bytes) -> tuple[bytes, bytes]:
-        """Head and body; Host is the engine's own."""
-        head = b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-length: %d\r\n%b\r\n" % (
-            self.path,
-            authority,
-            len(self.body),
-            self.header_lines,
-        )
-        return head, self.body
+from gateway.upstream.exchange import ClientStalled, Died, Job, Limits, Silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,35 +48,6 @@ class Times:
     queue_s: float
     hold_s: float
     silence: Limits
-
-
-class Interrupt:
-    """Cancels the request's task, once, and remembers why."""
-
-    def __init__(self, outbox: Outbox) -> None:
-        self._task = asyncio.current_task()
-        self._outbox = outbox
-        self.why: Outcome | None = None
-        self.armed = True
-
-    def client_left(self) -> None:
-        self._cancel("client_left")
-
-    def drained(self) -> None:
-        self._cancel("drained")
-
-    def _cancel(self, why: Outcome) -> None:
-        # The server also reports "disconnect" once a response is complete: not an interruption.
-        if self.armed and self.why is None and not self._outbox.closed and self._task is not None:
-            self.why = why
-            self._task.cancel()
-
-    def taken(self) -> bool:
-        """True when this CancelledError is ours; it is then no longer pending."""
-        if self.why is None or self._task is None:
-            return False
-        self._task.uncancel()
-        return True
 
 
 class Relay:
@@ -169,7 +113,7 @@ class Relay:
         while not done:
             engine = await self._fleet.wait_ready(deadline - self._clock())
             if engine is None:
-                raise self._not_ready()
+                raise NotReady(self._fleet.phase)
             record.upstream = engine.index
             with engine.load():
                 done = await self._attempt(engine, job, record, answer, outbox)
@@ -206,7 +150,7 @@ class Relay:
         try:
             await connection.exchange(job.request(engine.authority), answer, self._times.silence)
         finally:
-            outbox.on_blocked = outbox.on_free = _nothing
+            outbox.on_blocked = outbox.on_free = nothing
             engine.keep(connection)
 
     async def _flush(self, outbox: Outbox, record: Record) -> None:
@@ -230,11 +174,3 @@ class Relay:
     def _lost(self, engine: Engine) -> None:
         """It refuses connections: not ready until a probe says otherwise."""
         self._fleet.update(engine, replace(engine.view, ready=False))
-
-    def _not_ready(self) -> NotReady:
-        message = f"No engine is ready (phase: {self._fleet.phase}). Please retry."
-        return NotReady(message, NOT_READY_RETRY_S)
-
-
-def _nothing() -> None:
-    return

@@ -8,9 +8,10 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.auth import Keyring
 from gateway.log import Record
-from gateway.relay import Job, Relay
+from gateway.relay import Relay
 from gateway.routes.intake import Budget, check_model, header_lines, read_body
 from gateway.upstream.engine import Fleet
+from gateway.upstream.exchange import Job
 
 PATHS = ("/v1/chat/completions", "/v1/completions")
 

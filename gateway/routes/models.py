@@ -16,8 +16,6 @@ from gateway.log import Record
 from gateway.routes.edge import MODEL_PREFIX, reply
 from gateway.upstream.engine import Fleet
 
-RETRY_AFTER_S = 10
-
 
 @dataclass(frozen=True)
 class Models:
@@ -36,8 +34,7 @@ class Models:
         if self.drain.active:
             raise Draining
         if await self.fleet.wait_ready(self.hold_s) is None:
-            message = f"No engine is ready (phase: {self.fleet.phase}). Please retry."
-            raise NotReady(message, RETRY_AFTER_S)
+            raise NotReady(self.fleet.phase)
         models = allowed(self.fleet.models, key)
         body: object = {"object": "list", "data": models}
         if self.one:

@@ -49,10 +49,6 @@ class Engine:
         self.port = parts.port or 80
         self.authority = parts.netloc.encode("ascii")
 
-    @property
-    def idle_connections(self) -> int:
-        return len(self._idle)
-
     @contextmanager
     def load(self) -> Iterator[None]:
         """Counts a request while it is at this engine."""

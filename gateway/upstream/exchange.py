@@ -1,4 +1,4 @@
-"""What passes between a connection and its user: heads, limits, endings."""
+"""What passes between a connection and its user: jobs, heads, limits, endings."""
 
 from __future__ import annotations
 
@@ -22,6 +22,25 @@ class Silent(Exception):
 
 class ClientStalled(Exception):
     """Reading was paused, because the client did not read, for longer than the idle limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What goes to an engine: the constant path, our header lines, the client's bytes."""
+
+    path: bytes
+    header_lines: bytes
+    body: bytes
+
+    def request(self, authority: bytes) -> tuple[bytes, bytes]:
+        """Head and body; Host is the engine's own."""
+        head = b"POST %b HTTP/1.1\r\nhost: %b\r\ncontent-length: %d\r\n%b\r\n" % (
+            self.path,
+            authority,
+            len(self.body),
+            self.header_lines,
+        )
+        return head, self.body
 
 
 @dataclass(frozen=True, slots=True)

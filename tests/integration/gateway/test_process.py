@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
+import json
 import signal
 import socket
 import subprocess
@@ -27,10 +27,6 @@ from common.servers import (
     write_keys,
 )
 
-from gateway import __main__ as gateway_main
-from gateway.auth import Keyring
-from gateway.settings import Settings
-
 Start = Callable[..., GatewayProcess]
 STREAM = b'{"stream":true}'
 
@@ -52,6 +48,8 @@ STREAM = b'{"stream":true}'
         ("GATEWAY_HEARTBEAT_S", "15", "not part of this version"),
         ("GATEWAY_QUEU_SIZE", "5", "did you mean GATEWAY_QUEUE_SIZE?"),
         ("GATEWAY_HOST", "192.0.2.1", "own address"),
+        ("GATEWAY_HOST", "a..b", "own address"),
+        ("GATEWAY_DRAIN_S", "1e2", "plain decimals"),
     ],
 )
 def test_a_bad_setting_is_one_line(keys: Path, name: str, value: str, words: str) -> None:
@@ -81,6 +79,10 @@ def test_a_taken_port_is_one_line(keys: Path) -> None:
         (lambda path: path.write_text("[[key]\n"), "not valid TOML"),
         (lambda path: path.write_text('[[key]]\nname="a"\nkey="changeme"\n'), "placeholder"),
         (lambda path: path.symlink_to("nowhere"), "no file"),
+        (lambda path: path.symlink_to(path), "not readable"),
+        (lambda path: path.write_bytes(b"\xff\xfe"), "UTF-8"),
+        (lambda path: path.write_text("a = " + "[" * 50_000), "not a key file"),
+        (lambda path: path.write_text("a = " + "1" * 5_000), "not a key file"),
     ],
 )
 def test_a_bad_key_file_is_one_line(
@@ -299,23 +301,39 @@ def test_check_judges_settings_and_keys_and_serves_nothing(keys: Path) -> None:
     assert missing.returncode == 2
     assert missing.stderr.startswith("GATEWAY_API_KEYS_FILE: ")
     assert missing.stderr.count("\n") == 1
-    assert check(keys, "--help").returncode == 2
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert check(keys, "--check", GATEWAY_PORT=port).returncode == 0  # it does not listen
 
 
-def test_a_background_task_that_dies_ends_the_process(
-    keys: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("arguments", [("--help",), ("--check", "now"), ("",)])
+def test_other_arguments_are_one_usage_line(keys: Path, arguments: tuple[str, ...]) -> None:
+    done = check(keys, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("usage: python -m gateway [--check]")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("broken", ["auth.POLL_S", "health.WAITING_INTERVAL_S"])
+def test_a_background_task_that_dies_ends_the_process(keys: Path, broken: str) -> None:
     """Keys that are no longer followed, or engines that nobody probes, must not go unnoticed."""
-
-    async def dies(_: Keyring) -> None:
-        await asyncio.sleep(0.1)
-        raise OverflowError("a fault nobody thought of")
-
-    monkeypatch.setattr(Keyring, "follow", dies)
-    settings = Settings(port=0, api_keys_file=keys, drain_s=0)
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        assert gateway_main.run(settings) == 1
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    module = broken.partition(".")[0]
+    code = (
+        f"import sys, gateway.{module}, gateway.__main__ as entry\n"
+        f"gateway.{broken} = 'no number'\n"  # a fault nobody thought of: TypeError when it sleeps
+        "sys.exit(entry.main([]))"
+    )
+    values = {"GATEWAY_API_KEYS_FILE": str(keys), "GATEWAY_PORT": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**base_environment(), **values},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    (fault,) = [line for line in lines if line["level"] not in {"debug", "info"}]
+    assert (done.returncode, done.stderr) == (1, "")
+    assert fault["error"] == "TypeError"
+    assert any(f"/gateway/{module}.py:" in place for place in fault["trace"])
