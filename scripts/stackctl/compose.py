@@ -1,6 +1,7 @@
 """The only file that calls docker compose. COMPOSE_FILE in .env says which files make the stack."""
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,10 +9,14 @@ from typing import Any
 
 from stackctl import process
 from stackctl.console import Console
-from stackctl.errors import StackError
+from stackctl.errors import USAGE, StackError
 from stackctl.layout import Layout
 from stackctl.reasons import telling
 
+# A container of `docker compose run` bears its service's name, too, but is not the service.
+ONE_OFF = "com.docker.compose.oneoff=True"
+# Docker may be slow for a moment; a service is gone only when it is gone several times in a row.
+PATIENCE = 5
 SERVICES = ("nginx", "gateway", "vllm", "model")
 
 
@@ -38,7 +43,7 @@ def parse_ps(text: str) -> list[Container]:
         rows = json.loads(stripped)
     else:
         rows = [json.loads(line) for line in stripped.splitlines() if line.startswith("{")]
-    return [_container(row) for row in rows]
+    return [_container(row) for row in rows if ONE_OFF not in str(row.get("Labels", ""))]
 
 
 def _container(row: dict[str, Any]) -> Container:
@@ -63,8 +68,11 @@ class ComposeStack:
         return process.run(argv(*words), cwd=self._layout.root, timeout=timeout)
 
     def containers(self) -> dict[str, Container]:
+        """By service. Raises StackError when Docker does not say."""
         done = self._run("ps", "--all", "--format", "json")
-        return {c.service: c for c in parse_ps(done.out)} if done.rc == 0 else {}
+        if done.rc != 0:
+            raise StackError(f"docker compose ps: {done.last_line}")
+        return {c.service: c for c in parse_ps(done.out)}
 
     def is_running(self) -> bool:
         return any(c.state == "running" for c in self.containers().values())
@@ -77,12 +85,30 @@ class ComposeStack:
             argv("--progress", "plain", "build"),
             lambda line: None if line.startswith("time=") else console.progress("images:", line),
             log=log,
+            # An attestation gives an unchanged image a new digest with each build, and `up` would
+            # then make its containers anew.
+            env={**os.environ, "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"},
             cwd=self._layout.root,
         )
         if done.rc != 0:
             raise StackError(
                 f"images: {_telling(done)} (log: {log.relative_to(self._layout.root)})"
             )
+
+    def check_gateway(self) -> None:
+        """The gateway's own judgement of its settings and keys, before anything is made anew with
+        them. Raises StackError with its lines."""
+        check = ("run", "--rm", "--no-deps", "-T", "gateway", "python", "-m", "gateway", "--check")
+        done = self._run(*check, timeout=120)
+        if done.rc == USAGE:
+            lines = [line for line in done.err.splitlines() if line.startswith("GATEWAY_")]
+            raise StackError("; also ".join(lines) or done.last_line, USAGE)
+        if done.rc != 0:
+            raise StackError(f"gateway: {done.last_line}")
+
+    def front(self) -> None:
+        """nginx and gateway alone: they answer with the phase while the model is fetched."""
+        self._checked("up", "--detach", "--no-build", "--no-deps", "nginx", "gateway")
 
     def fetch(self, console: Console) -> None:
         """Run the download by itself, before anything that runs is touched: its lines are our
@@ -111,16 +137,22 @@ class ComposeStack:
     def watch(self) -> Callable[[], str | None]:
         """A question for later: did the engine end or start again since now?"""
         before = self._restarts("vllm")
+        unasked = 0
 
         def trouble() -> str | None:
-            containers = self.containers()
+            nonlocal unasked
+            try:
+                containers = self.containers()
+            except StackError as error:
+                unasked += 1
+                return str(error) if unasked >= PATIENCE else None
+            unasked = 0
             for name in ("nginx", "gateway", "vllm"):
                 now = containers.get(name)
                 if now is None or now.state in {"exited", "restarting", "dead"}:
                     return f"{name} stopped: {self.reason(name)}"
-            return (
-                f"vllm stopped: {self.reason('vllm')}" if self._restarts("vllm") > before else None
-            )
+            again = self._restarts("vllm") > before
+            return f"vllm stopped: {self.reason('vllm')}" if again else None
 
         return trouble
 
@@ -147,7 +179,10 @@ class ComposeStack:
         return [line.strip() for line in done.out.splitlines() if line.strip()]
 
     def services(self) -> dict[str, str]:
-        found = self.containers()
+        try:
+            found = self.containers()
+        except StackError as error:
+            return dict.fromkeys(SERVICES, f"unknown ({error})")
         return {name: _describe(found.get(name)) for name in SERVICES}
 
     def restart(self, service: str | None) -> None:
@@ -185,7 +220,11 @@ def parse_time(text: str) -> float:
 
 def publishes(layout: Layout, port: int) -> bool:
     """Whether this checkout's own containers hold the port."""
-    return any(port in c.published for c in ComposeStack(layout).containers().values())
+    try:
+        found = ComposeStack(layout).containers().values()
+    except StackError:
+        return False
+    return any(port in container.published for container in found)
 
 
 def _telling(done: process.Result) -> str:

@@ -50,7 +50,7 @@ def port(layout: Layout, config: Config, chosen: mode.Mode) -> list[Check]:
     error_text = facts.bind_error(address, number)
     holder = facts.find_listener(number) if error_text else None
     ours = bool(error_text) and is_ours(layout, chosen, number, holder)
-    return [checks.port(address, number, error_text, holder, ours)]
+    return [checks.port(address, number, error_text, holder, ours, chosen)]
 
 
 def is_ours(layout: Layout, chosen: mode.Mode, number: int, holder: facts.Listener | None) -> bool:
@@ -75,7 +75,10 @@ def token(layout: Layout) -> list[Check]:
         ]
     verdict = checks.token(data, is_folder=False)
     mode_check = _mode_of("hf token", path, layout) if data is not None else None
-    return [verdict if verdict.status == "fail" or mode_check is None else mode_check]
+    if verdict.status != "fail" and mode_check:
+        return [mode_check]
+    refused = [] if verdict.status == "fail" else envcheck.token_value(layout)
+    return refused or [verdict]
 
 
 def api_keys(layout: Layout) -> list[Check]:

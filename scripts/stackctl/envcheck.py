@@ -27,14 +27,14 @@ def launcher_values(layout: Layout, config: Config, mode: Mode) -> list[Check]:
     return [_refused(line) for line in lines or [done.last_line]]
 
 
-_GATEWAY = """
-import os, sys
-from gateway.settings import SettingsError, load_settings
-try:
-    load_settings(os.environ)
-except SettingsError as error:
-    sys.exit("\\n".join(error.lines))
-"""
+def token_value(layout: Layout) -> list[Check]:
+    """A failed check when the download would refuse what stands in secrets/hf_token."""
+    done = process.run(
+        [sys.executable, "-P", "-m", "launcher.tokenfile", layout.hf_token],
+        env={"PYTHONPATH": str(layout.launcher_parent)},
+        cwd=layout.root,
+    )
+    return [] if done.rc == 0 else [_refused(done.last_line)]
 
 
 def gateway_values(layout: Layout, config: Config) -> list[Check]:
@@ -43,8 +43,12 @@ def gateway_values(layout: Layout, config: Config) -> list[Check]:
     if not layout.venv_python.exists():
         return []
     done = process.run(
-        [layout.venv_python, "-P", "-c", _GATEWAY],
-        env={"PYTHONPATH": str(layout.root), **config.subset(names.GATEWAY_TUNABLE)},
+        [layout.venv_python, "-P", "-m", "gateway", "--check"],
+        env={
+            "PYTHONPATH": str(layout.root),
+            "GATEWAY_API_KEYS_FILE": str(layout.api_keys),
+            **config.subset(names.GATEWAY_TUNABLE),
+        },
         cwd=layout.root,
     )
     if done.rc == 0:

@@ -5,6 +5,7 @@ The file stays valid TOML and is replaced in one step; comments in it are not ke
 
 import datetime
 import hashlib
+import re
 import secrets
 import tomllib
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ HEADER = (
 )
 FILE_MODE = 0o444  # readable for the gateway's user in its container; the folder above is 0700
 KEY_BYTES = 32
-NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # as in gateway/keys.py
 DEFAULT_NAME = "default"
 
 Record = Mapping[str, object]
@@ -35,7 +36,7 @@ class Restrictions:
 
 
 def generate() -> str:
-    return f"sk-{secrets.token_urlsafe(KEY_BYTES)}"
+    return f"sk-{secrets.token_hex(KEY_BYTES)}"
 
 
 def load(path: Path) -> list[Record]:
@@ -79,11 +80,13 @@ def _short(path: Path) -> str:
 
 def add(layout: Layout, name: str, limits: Restrictions) -> str:
     """Add a key and return it. Raises StackError for a name that is taken or unusable."""
-    if not name or len(name) > 64 or not NAME_CHARS.issuperset(name):
-        raise problem(f"key name {name!r}", "1 to 64 of a-z A-Z 0-9 - _ .", "another name", USAGE)
+    if not NAME.fullmatch(name):
+        wanted = "a letter or digit, then up to 63 of a-z A-Z 0-9 - _ ."
+        raise problem(f"key name {name!r}", wanted, "another name", USAGE)
     records = _load_or_empty(layout.api_keys)
     if any(record.get("name") == name for record in records):
-        raise problem(f"a key named {name}", "a new name", f"scripts/stack key revoke {name}")
+        fix = f"another name, or scripts/stack key show {name}"
+        raise problem(f"a key named {name}", "a new name", fix)
     key = generate()
     record: dict[str, object] = {"name": name, "key": key}
     if limits.models:
@@ -166,7 +169,7 @@ def _table(record: Record) -> str:
 
 
 def _name(name: str) -> str:
-    return name if name and NAME_CHARS.issuperset(name) and "." not in name else _quoted(name)
+    return name if NAME.fullmatch(name) and "." not in name else _quoted(name)
 
 
 def _toml(value: object) -> str:

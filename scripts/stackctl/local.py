@@ -14,6 +14,7 @@ from stackctl.reasons import telling
 from stackctl.supervisor import Managed, Supervisor, configuration, leftovers
 
 MARGIN_S = 30
+PATIENCE = 3  # supervisord may be busy for a moment; silent this often in a row, it is gone
 
 
 class LocalStack:
@@ -97,9 +98,15 @@ class LocalStack:
         that supervisor has started again counts too, so a crash loop is seen at its first turn."""
         before = {name: state.since for name, state in self._supervisor.states().items()}
 
+        silent = 0
+
         def trouble() -> str | None:
+            nonlocal silent
             states = self._supervisor.states()
+            silent = 0 if states else silent + 1
             if not states:
+                if silent < PATIENCE:
+                    return None
                 return f"supervisord is gone; see {self._layout.logs / 'supervisord.log'}"
             ended = [
                 n for n in programs.ORDER if not states[n].is_up or states[n].since != before[n]
@@ -136,8 +143,7 @@ class LocalStack:
 
     def stop(self) -> None:
         """Nothing of this checkout runs afterwards, whatever state it was in."""
-        total = sum(program.stop_wait_s for program in self._managed())
-        self._supervisor.shut_down(total + MARGIN_S)
+        self._supervisor.shut_down(self._managed(), MARGIN_S)
         left = leftovers(self._layout)
         if left:
             pids = " ".join(map(str, left))

@@ -112,8 +112,13 @@ class _Transport(xmlrpc.client.Transport):
         connection = http.client.HTTPConnection("localhost", timeout=self._timeout)
         sock = socket.socket(socket.AF_UNIX)
         sock.settimeout(self._timeout)
-        sock.connect(str(self._path))
+        try:
+            sock.connect(str(self._path))
+        except OSError:
+            sock.close()
+            raise
         connection.sock = sock
+        self._connection = ("localhost", connection)  # what close() closes
         return connection
 
 
@@ -179,13 +184,26 @@ class Supervisor:
         log = layout.logs / "supervisord.log"
         raise problem(f"supervisord did not start: {done.last_line}", "it", f"see {log}")
 
-    def shut_down(self, wait_s: float) -> None:
-        """Stop the daemon with its programs, then whatever still carries our mark."""
+    def _answers(self) -> bool:
+        """Whether a daemon is there at all: one that shuts down refuses every other question."""
+        try:
+            self._call("getState", timeout=5)
+        except xmlrpc.client.Fault:
+            return True
+        except (OSError, xmlrpc.client.Error, http.client.HTTPException):
+            return False
+        return True
+
+    def shut_down(self, programs: Iterable[Managed], margin_s: float) -> None:
+        """Stop the programs one after the other, the highest priority first and each with its own
+        time to drain, then the daemon, then whatever still carries our mark."""
         with contextlib.suppress(OSError, xmlrpc.client.Error, http.client.HTTPException):
+            for program in sorted(programs, key=lambda each: -each.priority):
+                self.stop(program.name, program.stop_wait_s)
             self._call("shutdown")
-        deadline = time.monotonic() + wait_s
-        while self.is_alive() and time.monotonic() < deadline:
-            time.sleep(0.2)
+        deadline = time.monotonic() + margin_s
+        while self._answers() and time.monotonic() < deadline:
+            time.sleep(0.1)
         end_leftovers(self._layout)
         for stale in (self._layout.supervisor_socket, self._layout.supervisor_pid):
             stale.unlink(missing_ok=True)

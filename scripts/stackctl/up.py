@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from http.client import HTTPException
 from typing import Any
 
 from stackctl import canary, doctor, facts, http, init, keys, lifecycle, mode, wait
@@ -81,7 +82,10 @@ def _up_docker(
     stack = ComposeStack(layout)
     was_running = stack.is_running()
     stack.build(console)
+    stack.check_gateway()
     with _undone_on_failure(stack, was_running):
+        if not was_running:
+            stack.front()
         stack.fetch(console)
         stack.up()
         return wait.until_ready(
@@ -101,7 +105,8 @@ def _undone_on_failure(stack: LocalStack | ComposeStack, was_running: bool) -> I
     try:
         yield
     except BaseException:
-        with suppress(StackError):
+        # Whatever fails here, too, must not hide the first reason.
+        with suppress(StackError, OSError, HTTPException):
             if not was_running:
                 stack.stop()
             elif stack.started_at("vllm") >= began - 1:

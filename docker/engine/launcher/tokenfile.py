@@ -1,5 +1,6 @@
 """The Hugging Face token from its file: stripped, checked, and never shown."""
 
+import sys
 from pathlib import Path
 
 from launcher.fetcherror import Code, FetchError
@@ -59,3 +60,17 @@ def _refuse(found: str, first: str = "") -> FetchError:
         f"HF token: found {found}; wanted one token or an empty file;"
         f" {FIX if not first else FIX.replace('fix: ', f'fix: {first} ')}",
     )
+
+
+def main(arguments: list[str]) -> int:
+    """`python3 -m launcher.tokenfile FILE`: 0, or the reason on stderr and its exit code."""
+    try:
+        read(Path(arguments[0]))
+    except FetchError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

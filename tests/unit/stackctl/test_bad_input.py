@@ -103,6 +103,15 @@ def test_secret_with_cr(checkout: Checkout, name: str) -> None:
     assert "hf_abc" not in line
 
 
+@pytest.mark.parametrize("text", ["changeme\n", "hf_xxxxxxxx\n", "hf_abc\nhf_def\n", "hf_\0abc\n"])
+def test_a_token_that_is_none(checkout: Checkout, text: str) -> None:
+    path = checkout.root / "secrets" / "hf_token"
+    path.chmod(0o644)
+    path.write_text(text)
+    line = up(checkout, 1, "HF token", "secrets/hf_token")
+    assert "hf_abc" not in line
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -79,7 +79,9 @@ def test_port() -> None:
     clone = Listener(43, "nginx", "/srv/two/.run/nginx")
     refused(checks.port("0.0.0.0", 8080, busy, clone, ours=False), "make down in /srv/two")
     refused(checks.port("127.0.0.1", 8080, busy, None, ours=False), "another program")
-    refused(checks.port("127.0.0.1", 80, "Permission denied", None, ours=False), "NGINX_PORT")
+    low = ("127.0.0.1", 80, "Permission denied", None)
+    refused(checks.port(*low, ours=False, mode="local"), "NGINX_PORT")
+    assert checks.port(*low, ours=False, mode="gpu").status == "ok"  # dockerd opens it
     refused(checks.port("192.0.2.1", 80, "Cannot assign requested address", None, ours=False))
 
 
@@ -121,10 +123,6 @@ def test_leftovers_and_wiring_warn() -> None:
         (b"hf_abc\n", "ok", "set"),
         (b"\xef\xbb\xbf hf_abc \n", "ok", "set"),
         (b"hf_abc\r\n", "fail", "CR line ends"),
-        (b"hf_abc\nhf_def\n", "fail", "several lines"),
-        (b"hf_\x00abc", "fail", "control characters"),
-        ("hf_äbc".encode(), "fail", "control characters"),
-        (b"changeme\n", "fail", "placeholder"),
         (None, "fail", "make init"),
     ],
 )
@@ -141,3 +139,12 @@ def test_token_folder_and_modes() -> None:
     assert bad is not None
     refused(bad, "0600", "chmod 444")
     assert checks.readable("hf token", "secrets/hf_token", 0o100444) is None
+
+
+def test_an_unknown_name_is_said_to_be_where_it_is() -> None:
+    file = EnvFile({"HF_TOKEN": "hf_abc"}, False, False)
+    in_file, in_shell = checks.env_names(file, {"GATEWAY_HOLDS": "1"})
+    assert "HF_TOKEN in .env" in in_file.line
+    assert "secrets/hf_token" in in_file.fix
+    assert "hf_abc" not in in_file.line
+    assert "GATEWAY_HOLDS in the environment" in in_shell.line

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from common.checkout import Checkout
-from stackctl import compose
+from stackctl import compose, reasons
+from stackctl.layout import Layout
 
 DATA = Path(__file__).parent / "data"
 Fake = Callable[..., None]
@@ -26,6 +27,8 @@ STATUS = {
     "kv_cache": {"tokens": 1000, "usage": 0.5}, "engine_version": "0.33.0",
     "graphs": {"verdict": "in force", "reason": ""}, "engines": [{"started": 1_800_000_000}],
 }  # fmt: skip
+CHECK = ["compose", "run", "--rm", "--no-deps", "-T", "gateway", "python", "-m", "gateway"]
+CHECKED: tuple[list[str], int, str, str] = ([*CHECK, "--check"], 0, "", "")
 GATED = "found a licence that was not accepted; wanted access; fix: accept it on the model's page"
 
 
@@ -88,6 +91,7 @@ def test_up_in_cpu_mode(checkout: Checkout, fake: Fake, front: int) -> None:
         [
             *host(checkout),
             (["compose", "--progress"], 0, "#1 built\n", ""),
+            CHECKED,
             (["compose", "run"], 0, "model: ready: M in /m\n", ""),
             (["compose", "up"], 0, "", ""),
             (["compose", "ps"], 0, running, ""),
@@ -115,6 +119,13 @@ def test_a_download_that_fails_is_the_reason(checkout: Checkout, fake: Fake) -> 
         [
             *host(checkout),
             (["compose", "--progress"], 0, "", ""),
+            CHECKED,
+            (
+                ["compose", "up", "--detach", "--no-build", "--no-deps", "nginx", "gateway"],
+                0,
+                "",
+                "",
+            ),
             (["compose", "run"], 11, f"model: looking x/y up\n{GATED}\n", ""),
             (["compose", "ps"], 0, "", ""),
             (["compose", "down"], 0, "", ""),
@@ -125,7 +136,9 @@ def test_a_download_that_fails_is_the_reason(checkout: Checkout, fake: Fake) -> 
     assert done.returncode == 11
     assert done.stderr == f"stack: {GATED}\n"
     assert calls(checkout)[-1] == "compose down --remove-orphans"
-    assert not any(call.startswith("compose up") for call in calls(checkout))
+    # nginx and gateway answered meanwhile; the engine was never asked for.
+    ups = [call for call in calls(checkout) if call.startswith("compose up")]
+    assert ups == ["compose up --detach --no-build --no-deps nginx gateway"]
 
 
 def test_an_image_that_cannot_be_built(checkout: Checkout, fake: Fake) -> None:
@@ -152,6 +165,7 @@ def test_a_crash_loop_is_seen_at_once(checkout: Checkout, fake: Fake) -> None:
         [
             *host(checkout),
             (["compose", "--progress"], 0, "", ""),
+            CHECKED,
             (["compose", "run"], 0, "model: ready: M in /m\n", ""),
             (["compose", "up"], 0, "", ""),
             (["compose", "ps"], 0, "\n".join(rows), ""),
@@ -177,3 +191,58 @@ def test_ps_of_both_forms() -> None:
     assert {c.service: c.published for c in lines} == {"gateway": (), "model": (), "nginx": (8080,)}
     assert [c.exit_code for c in lines] == [0, 14, 0]
     assert compose.parse_ps("") == []
+
+
+def test_a_gateway_that_refuses_its_settings_is_asked_before_anything_changes(
+    checkout: Checkout, fake: Fake
+) -> None:
+    line = "GATEWAY_DRAIN_S: found '900'; wanted 0 to 600; fix: correct it"
+    fake(
+        "docker",
+        [
+            *host(checkout),
+            (["compose", "--progress"], 0, "", ""),
+            ([*CHECK, "--check"], 2, "", f" Container x Creating\n{line}\n"),
+            (["compose", "ps"], 0, RUNNING, ""),
+        ],
+    )
+    done = checkout.stack("up")
+    assert (done.returncode, done.stderr) == (2, f"stack: {line}\n")
+    assert not any(call.startswith(("compose up", "compose down")) for call in calls(checkout))
+
+
+def test_a_container_of_compose_run_is_not_the_service() -> None:
+    rows = [json.loads(line) for line in RUNNING.splitlines()]
+    once = {**rows[1], "State": "exited", "Labels": "a=b,com.docker.compose.oneoff=True"}
+    found = {c.service: c.state for c in compose.parse_ps(json.dumps([*rows, once]))}
+    assert found == {"gateway": "running", "vllm": "running", "nginx": "running"}
+
+
+def test_docker_that_does_not_answer_once_is_no_reason_to_stop(
+    checkout: Checkout, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake("docker", [*host(checkout), (["compose", "ps"], 0, RUNNING, "")])
+    monkeypatch.setenv("PATH", str(checkout.bin))
+    trouble = compose.ComposeStack(Layout(checkout.root)).watch()
+    assert trouble() is None
+    fake("docker", [*host(checkout), (["compose", "ps"], 1, "", "daemon is busy\n")])
+    answers = [trouble() for _ in range(compose.PATIENCE)]
+    assert answers[:-1] == [None] * (compose.PATIENCE - 1)
+    assert answers[-1] == "docker compose ps: daemon is busy"
+
+
+@pytest.mark.parametrize(
+    ("said", "fix"),
+    [
+        (
+            'could not select device driver "nvidia" with capabilities: [[gpu]]',
+            "nvidia-ctk runtime configure",
+        ),
+        (
+            "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=13.0",
+            "VLLM_IMAGE=vllm/vllm-openai:v0.32.0-cu129",
+        ),
+    ],
+)
+def test_a_gpu_that_docker_cannot_hand_over(said: str, fix: str) -> None:
+    assert fix in reasons.telling(["Error response from daemon: " + said, "exit status 1"])

@@ -58,7 +58,7 @@ def test_the_inode_changes_so_that_no_reader_sees_half(layout: Layout) -> None:
     assert [path.name for path in layout.api_keys.parent.iterdir()] == ["api_keys.toml"]
 
 
-@pytest.mark.parametrize("name", ["", "a b", "x" * 65, "ä", 'a"b'])
+@pytest.mark.parametrize("name", ["", "a b", "x" * 65, "ä", 'a"b', "_ops", ".x", "-y"])
 def test_bad_names(layout: Layout, name: str) -> None:
     with pytest.raises(StackError, match="key name"):
         keys.add(layout, name, keys.Restrictions())
