@@ -19,6 +19,7 @@ from stackctl.errors import FAILED, INTERRUPTED, StackError
 from stackctl.layout import Layout, of_this_checkout
 from stackctl.lock import exclusive, exclusive_keys
 
+WATCHING = frozenset({"logs", "chat"})  # Ctrl-C is how one leaves these
 CHANGING = frozenset({"up", "down", "restart", "init", "setup"})
 
 
@@ -41,7 +42,13 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument("--json", action="store_true")
     talk = verbs.add_parser("chat", help="talk to the model")
     talk.add_argument("message", nargs="*", help="one question; without it, a conversation")
-    talk.add_argument("--temperature", type=float, metavar="T", help="0: always the likeliest word")
+    talk.add_argument(
+        "--temperature",
+        type=float,
+        metavar="T",
+        default=0.0,
+        help="default 0: always the likeliest word",
+    )
     talk.add_argument("--max-tokens", type=int, metavar="N")
     install = verbs.add_parser("setup", help="make .venv from the lock")
     install.add_argument("--engine", action="store_true", help="also local mode's engine and model")
@@ -176,6 +183,8 @@ def main() -> int:
         console.error(str(error))
         return error.code
     except KeyboardInterrupt:
+        if sys.argv[1:2] and sys.argv[1] in WATCHING:
+            return 0
         console.error("interrupted")
         return INTERRUPTED
     except BrokenPipeError:  # `stack logs | head`

@@ -10,6 +10,7 @@ from stackctl.console import Console
 from stackctl.errors import StackError
 
 TIMEOUT_S = 600.0
+HELP = "Talk to the model. /new starts over, Ctrl-C ends an answer, Ctrl-D the conversation."
 PATH = "/v1/chat/completions"
 Message = dict[str, str]
 
@@ -52,7 +53,7 @@ def answer(chat: Chat, history: list[Message], console: Console) -> str:
                 console.write(piece)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise StackError(
-            f"found no answer from {chat.url} ({error}); wanted a running stack; fix: make up"
+            f"found no answer from {chat.url}; wanted a running stack; fix: make up"
         ) from error
     console.line()
     return "".join(pieces)
@@ -66,8 +67,9 @@ def _refusal(code: int, text: str) -> str:
 
 
 def converse(chat: Chat, console: Console) -> None:
-    """Ask and answer until the input ends (Ctrl-D). /new forgets what was said."""
-    console.line("Talk to the model. /new starts over, Ctrl-D ends.")
+    """Ask and answer until the input ends (Ctrl-D). /new forgets what was said; Ctrl-C ends an
+    answer, not the conversation."""
+    console.line(HELP)
     history: list[Message] = []
     while True:
         try:
@@ -77,6 +79,17 @@ def converse(chat: Chat, console: Console) -> None:
             return
         if text == "/new":
             history.clear()
+        elif text.startswith("/"):
+            console.line(HELP)
         elif text:
-            history.append({"role": "user", "content": text})
-            history.append({"role": "assistant", "content": answer(chat, history, console)})
+            _turn(chat, history, text, console)
+
+
+def _turn(chat: Chat, history: list[Message], text: str, console: Console) -> None:
+    asked: list[Message] = [*history, {"role": "user", "content": text}]
+    try:
+        reply = answer(chat, asked, console)
+    except KeyboardInterrupt:
+        console.line(" (stopped)")
+        return
+    history[:] = [*asked, {"role": "assistant", "content": reply}]

@@ -1,6 +1,7 @@
 """The doctor's judges: pure functions from facts to a verdict with found, wanted and fix."""
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Literal
 
 from stackctl import names
@@ -156,6 +157,19 @@ def _free_it(holder: Listener | None) -> str:
     if holder and "/.run/" in holder.cwd:
         stop = f"make down in {holder.cwd.partition('/.run/')[0]}"
     return f"{stop}, or set another NGINX_PORT in .env"
+
+
+def local_model(wanted: str, seen: Path | None, there: tuple[str, ...]) -> Check:
+    """MODEL as a folder: `seen` is where this host has it (None: no container could see it),
+    `there` the names below .run/models."""
+    if seen is not None and (seen / "config.json").is_file():
+        return Check("model", "ok", f"{wanted} is a folder with a config.json")
+    listed = f" (there are {', '.join(there)})" if there else ""
+    found = f"MODEL={wanted}, which is no model's folder"
+    if seen is None:
+        found = f"MODEL={wanted}, which no container sees"
+    fix = f"put the folder into .run/models{listed} and set MODEL=/models/NAME in .env"
+    return Check("model", "fail", found, "a folder with config.json, weights and tokenizer", fix)
 
 
 def disk(place: str, free: int, needed: int) -> Check:

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from stackctl import checks, compose, envcheck, facts, keys, mode
+from stackctl import checks, compose, envcheck, facts, keys, mode, programs
 from stackctl.checks import Check
 from stackctl.config import Config
 from stackctl.console import Console
@@ -25,10 +25,26 @@ def examine(layout: Layout, config: Config, host: facts.Host, chosen: mode.Mode)
         *checks.env_names(config.file, dict(config.environment)),
         *envcheck.launcher_values(layout, config, chosen),
         *envcheck.gateway_values(layout, config),
+        *local_model(layout, config, chosen),
         *port(layout, config, chosen),
         *token(layout),
         *api_keys(layout),
     ]
+
+
+def local_model(layout: Layout, config: Config, chosen: mode.Mode) -> list[Check]:
+    """Nothing for a hub's name: only the hub knows it."""
+    wanted = config.get("MODEL", "auto")
+    if not wanted.startswith(("/", "./", "../")):
+        return []
+    seen: Path | None = Path(programs.model(layout, config))
+    if chosen != "local" and not wanted.startswith("/models/"):
+        seen = None
+    elif chosen != "local":
+        seen = layout.models / Path(wanted).relative_to("/models")
+    there = layout.models.iterdir() if layout.models.is_dir() else ()
+    names = sorted(path.name for path in there if path.is_dir())
+    return [checks.local_model(wanted, seen, tuple(names))]
 
 
 def disk(layout: Layout, chosen: mode.Mode) -> Check:

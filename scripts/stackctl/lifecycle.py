@@ -4,7 +4,7 @@ import json
 import time
 from pathlib import Path
 
-from stackctl import facts, mode, programs, status
+from stackctl import facts, http, mode, programs, status, wait
 from stackctl.compose import SERVICES, ComposeStack
 from stackctl.config import Config
 from stackctl.console import Console
@@ -13,6 +13,9 @@ from stackctl.layout import Layout
 from stackctl.local import LocalStack, tail
 from stackctl.mode import Mode
 from stackctl.supervisor import leftovers
+
+ALIVE_S = 30.0  # a gateway starts in one second, nginx finds it again within four
+READY_S = {"gpu": 7200.0, "cpu": 1800.0, "local": 900.0}
 
 
 def mode_in_force(layout: Layout, config: Config) -> Mode:
@@ -50,6 +53,11 @@ def show_status(layout: Layout, config: Config, console: Console, as_json: bool)
     chosen = mode_in_force(layout, config)
     services = stack_of(layout, config, chosen).services()
     report = status.gather(config.url, chosen, services)
+    if report["phase"] == "stopped" and any(
+        what.startswith("running") for what in services.values()
+    ):
+        report["phase"] = "unknown"
+        report["message"] += "; .env may differ from what runs (its port, for one); fix: make up"
     if as_json:
         console.line(json.dumps(report, indent=2))
         return 0
@@ -64,9 +72,26 @@ def restart(layout: Layout, config: Config, console: Console, service: str | Non
     stack = stack_of(layout, config, chosen)
     if not stack.is_running():
         raise problem("no running stack", "one", "make up")
+    console.line(f"  restarting {service or 'all'}; what runs may finish first")
+    began = time.time()
     stack.restart(service)
-    console.line(f"restarted {service or 'all'}; make status shows when it is ready")
+    if service in (None, "vllm"):
+        wait.until_ready(
+            config.url, console, stack.watch(), not_before=began, timeout_s=READY_S[chosen]
+        )
+    else:
+        _until_alive(config.url)
+    console.line(f"restarted {service or 'all'}, with the settings it had; make up applies .env")
     return 0
+
+
+def _until_alive(url: str) -> None:
+    """The gateway answers through nginx again. Raises StackError."""
+    deadline = time.monotonic() + ALIVE_S
+    while http.get(url, "/livez").status != 200:
+        if time.monotonic() > deadline:
+            raise problem(f"no answer at {url}/livez", "one", "scripts/stack logs")
+        time.sleep(0.1)
 
 
 def logs(

@@ -56,6 +56,12 @@ def screen(report: Mapping[str, Any], tokens_per_second: float) -> list[str]:
     reason = f" ({graphs['reason']})" if graphs["reason"] else ""
     state = report["phase"] + (f": {report['message']}" if report["message"] else "")
     services = [f"  {name:<8} {what}" for name, what in report["services"].items()]
+    if report["phase"] == "stopped":
+        return [
+            f"mode      {report['mode']}",
+            f"url       {report['url']}",
+            "phase     stopped; fix: make up",
+        ]
     return [
         f"mode      {report['mode']}",
         f"url       {report['url']}",

@@ -15,8 +15,6 @@ from stackctl.errors import FAILED, StackError
 from stackctl.layout import Layout
 from stackctl.local import LocalStack
 
-TIMEOUT_S = {"gpu": 7200.0, "cpu": 1800.0, "local": 900.0}
-
 
 def up(layout: Layout, console: Console, timeout_s: float | None) -> int:
     """The verb. Returns the exit status; raises StackError with the reason."""
@@ -34,7 +32,7 @@ def up(layout: Layout, console: Console, timeout_s: float | None) -> int:
     lifecycle.leave_other_mode(layout, config, chosen, console)
     init.keep_compose_file(layout, config, chosen)
     _remember(layout, chosen)
-    limit = timeout_s or TIMEOUT_S[chosen]
+    limit = timeout_s or lifecycle.READY_S[chosen]
     if chosen == "local":
         status = _up_local(layout, config, console, limit)
     else:

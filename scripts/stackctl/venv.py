@@ -61,11 +61,15 @@ def count(lock: Path) -> int:
 
 
 def make(folder: Path, stamp: str, steps: Sequence[Step], console: Console, log: Path) -> None:
-    """Create `folder` anew and install the steps in order. Raises StackError; leaves no rest."""
+    """Create `folder` anew and install the steps in order. Raises StackError; then the environment
+    that was there before stands as it was, and what runs from it goes on."""
     if folder.is_symlink():
         raise problem(
             f"{folder} is a link to an outdated environment", "a current one", f"rm {folder}"
         )
+    before = folder.with_name(f"{folder.name}.before")
+    if not before.exists() and folder.exists():
+        folder.rename(before)
     shutil.rmtree(folder, ignore_errors=True)
     try:
         console.progress(f"{steps[0].title}: creating the environment")
@@ -77,7 +81,10 @@ def make(folder: Path, stamp: str, steps: Sequence[Step], console: Console, log:
         (folder / STAMP).write_text(stamp + "\n", encoding="ascii")
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
+        if before.exists():
+            before.rename(folder)
         raise
+    shutil.rmtree(before, ignore_errors=True)
 
 
 def _install(folder: Path, step: Step, console: Console, log: Path) -> None:
@@ -111,11 +118,12 @@ class Progress:
 
     def line(self, text: str) -> None:
         words = text.strip()
-        if words.startswith("Collecting "):
+        if words.startswith(("Collecting ", "Processing ")):
             self._seen += 1
         if words.startswith(("Collecting ", "Downloading ", "Using cached ", "Processing ")):
             self._show(" ".join([words.split()[0].lower(), *_what(words)]))
         elif words.startswith("Installing collected packages"):
+            self._seen = 0  # from here on pip counts nothing
             self._show("unpacking (this takes a while)")
 
     def silence(self) -> None:
@@ -125,8 +133,10 @@ class Progress:
     def _show(self, detail: str) -> None:
         self._detail = detail
         seconds = time.monotonic() - self._started
-        done = f"{min(self._seen, self._step.packages)} of {self._step.packages} packages"
-        self._console.progress(self._step.title, f"{done}, {seconds:.0f} s: {detail}")
+        count = f"{min(self._seen, self._step.packages)} of {self._step.packages} packages, "
+        self._console.progress(
+            self._step.title, f"{count if self._seen else ''}{seconds:.0f} s: {detail}"
+        )
 
 
 def _what(line: str) -> list[str]:

@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -183,6 +184,27 @@ def test_another_model_restarts_the_engine_alone(local: LocalStack) -> None:
     with client(local) as openai:
         assert {model.id for model in openai.models.list()} == {"second-model", "default"}
     assert "Paris" in json.dumps(ask(local, "second-model")["choices"])
+
+
+def test_a_restart_of_the_gateway_lets_a_stream_finish(local: LocalStack) -> None:
+    with client(local) as openai:
+        stream = openai.chat.completions.create(
+            model="default",
+            messages=[{"role": "user", "content": "Count from one to forty in words."}],
+            temperature=0,
+            max_tokens=120,
+            stream=True,
+        )
+        first = next(stream)
+        with ThreadPoolExecutor() as pool:
+            restarted = pool.submit(local.stack, "restart", "gateway")
+            rest = list(stream)
+            done = restarted.result()
+    assert first.choices[0].delta.role == "assistant"
+    assert rest[-1].choices[0].finish_reason in {"length", "stop"}
+    assert done.returncode == 0, done.stderr
+    assert "make up applies .env" in done.stdout
+    assert "Paris" in json.dumps(ask(local)["choices"])
 
 
 def test_an_engine_that_crashes_is_reported_at_once(local: LocalStack) -> None:

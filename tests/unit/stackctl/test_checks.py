@@ -1,5 +1,7 @@
 """The judges: found, wanted and fix for every refusal."""
 
+from pathlib import Path
+
 import pytest
 from stackctl import checks
 from stackctl.envfile import EnvFile
@@ -148,3 +150,10 @@ def test_an_unknown_name_is_said_to_be_where_it_is() -> None:
     assert "secrets/hf_token" in in_file.fix
     assert "hf_abc" not in in_file.line
     assert "GATEWAY_HOLDS in the environment" in in_shell.line
+
+
+def test_a_model_folder_is_looked_at_before_anything_is_installed(tmp_path: Path) -> None:
+    refused(checks.local_model("/models/x", tmp_path, ("a", "b")), "there are a, b")
+    refused(checks.local_model("/srv/x", None, ()), "no container sees")
+    (tmp_path / "config.json").write_text("{}")
+    assert checks.local_model("/models/x", tmp_path, ()).status == "ok"

@@ -1,12 +1,14 @@
 """Local mode's plain data: programs, supervisor's configuration, ports, environments."""
 
 import configparser
+import io
 import socket
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from stackctl import config, ports, process, programs, supervisor, venv
+from stackctl.console import Console
 from stackctl.errors import StackError
 from stackctl.layout import Layout
 
@@ -129,3 +131,14 @@ def test_output_without_line_ends_is_not_waited_for() -> None:
 def test_programs_that_are_not_there() -> None:
     assert process.run(["no-such-program-here"]).rc == process.NOT_FOUND
     assert process.run(["sleep", "5"], timeout=0.1).rc == process.TIMED_OUT
+
+
+def test_a_failed_installation_leaves_the_old_environment(tmp_path: Path) -> None:
+    folder = tmp_path / "env"
+    folder.mkdir()
+    (folder / "old").touch()
+    steps = [venv.Step("tools", ("--no-index", "no-such-package"), 1)]
+    with pytest.raises(StackError):
+        venv.make(folder, "new", steps, Console(io.StringIO()), tmp_path / "log")
+    assert [path.name for path in folder.iterdir()] == ["old"]
+    assert not (tmp_path / "env.before").exists()

@@ -55,3 +55,18 @@ def test_the_example_parses_to_the_defaults() -> None:
         "TENSOR_PARALLEL_SIZE": "1",
         "GPU_MEMORY_UTILIZATION": "0.90",
     }
+
+
+def test_gateway_ranges_are_the_documented_ones() -> None:
+    """`Range: A to B.` in the comment above an entry, against the gateway's own bounds."""
+    for match in ENTRY.finditer(EXAMPLE):
+        name = match[1]
+        if name not in names.GATEWAY_TUNABLE:
+            continue
+        block = EXAMPLE[: match.start()].rpartition("\n\n")[2]
+        said = re.search(r"Range: ([\d.]+) to ([\d.]+\d)", block)
+        wanted = Settings.model_fields[name.removeprefix("GATEWAY_").lower()].description or ""
+        bounds = re.search(r"([\d.]+) to ([\d.]+\d)", wanted)
+        if bounds:
+            assert said is not None, name
+            assert said.groups() == bounds.groups(), name

@@ -113,3 +113,34 @@ def test_reason_of_a_log(tmp_path: Path) -> None:
     assert reasons.telling(["a", "b"]) == "b"
     assert reasons.telling([]) == "(it said nothing)"
     assert local.tail(tmp_path / "none", 5) == []
+
+
+def test_ctrl_c_ends_an_answer_and_not_the_chat(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[chat.Message]] = []
+
+    def stopped(_: chat.Chat, history: list[chat.Message], __: Console) -> str:
+        asked.append(history)
+        if len(asked) == 1:
+            raise KeyboardInterrupt
+        return "Paris"
+
+    typed = iter(["one", "/help", "two"])
+
+    def read(_: str) -> str:
+        text = next(typed, None)
+        if text is None:
+            raise EOFError
+        return text
+
+    monkeypatch.setattr(chat, "answer", stopped)
+    monkeypatch.setattr("builtins.input", read)
+    out = io.StringIO()
+    chat.converse(chat.Chat(NOBODY, None, {}), Console(out))
+    assert [[m["content"] for m in history] for history in asked] == [["one"], ["two"]]
+    assert out.getvalue().count(chat.HELP) == 2
+
+
+def test_a_stopped_stack_is_three_lines() -> None:
+    report = status.gather(NOBODY, "local", {"nginx": "stopped"})
+    assert report["phase"] == "stopped"
+    assert status.screen(report, 0.0)[-1] == "phase     stopped; fix: make up"
