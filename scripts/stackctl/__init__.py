@@ -1,6 +1,6 @@
 """The operator's CLI of vllm-compose, standard library only (Python 3.11 or newer).
 
-Each row imports only from those below it:
+Each row imports from those below it, and from its own where it has to:
 
     __main__                                             the command line
     up                                                   the verb with the most steps
