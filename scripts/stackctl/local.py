@@ -11,7 +11,7 @@ from stackctl.errors import USAGE, StackError, problem
 from stackctl.layout import Layout
 from stackctl.programs import Program
 from stackctl.reasons import telling
-from stackctl.supervisor import Managed, Supervisor, configuration, leftovers
+from stackctl.supervisor import Supervisor, configuration, leftovers
 
 MARGIN_S = 30
 PATIENCE = 3  # supervisord may be busy for a moment; silent this often in a row, it is gone
@@ -73,7 +73,7 @@ class LocalStack:
         state = self._supervisor.states().get(program.name)
         if same and state and state.is_up:
             return False
-        self._supervisor.stop(program.name, self._wait_s(program.name))
+        self._supervisor.stop(program.name)
         envfile.write_atomically(path, text, 0o600)
         self._supervisor.start(program.name)
         return True
@@ -135,25 +135,19 @@ class LocalStack:
 
     def restart(self, service: str | None) -> None:
         for name in [service] if service else programs.ORDER:
-            self._supervisor.stop(name, self._wait_s(name))
+            self._supervisor.stop(name)
             self._supervisor.start(name)
 
     def stop_engine(self) -> None:
-        self._supervisor.stop("vllm", self._wait_s("vllm"))
+        self._supervisor.stop("vllm")
 
     def stop(self) -> None:
         """Nothing of this checkout runs afterwards, whatever state it was in."""
-        self._supervisor.shut_down(self._managed(), MARGIN_S)
+        self._supervisor.shut_down(MARGIN_S)
         left = leftovers(self._layout)
         if left:
             pids = " ".join(map(str, left))
             raise problem(f"processes {pids} that do not end", "none", f"kill -9 {pids}")
-
-    def _managed(self) -> tuple[Managed, ...]:
-        return programs.managed(self._config)
-
-    def _wait_s(self, name: str) -> int:
-        return next(program.stop_wait_s for program in self._managed() if program.name == name)
 
 
 def fetch(layout: Layout, config: Config, console: Console) -> None:

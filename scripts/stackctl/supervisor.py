@@ -1,5 +1,6 @@
 """Local mode's processes under supervisord (from PyPI): its configuration, its RPC, its remains."""
 
+import configparser
 import contextlib
 import http.client
 import os
@@ -21,6 +22,7 @@ from stackctl.layout import Layout
 # or a kill -9 left behind without trusting pid files.
 MARK = "STACK_RUN_DIR"
 START_S = 15.0
+STOP_S = 60  # for a daemon whose configuration cannot be read any more
 KILL_AFTER_S = 10.0
 
 
@@ -62,7 +64,7 @@ logfile={_plain(layout.logs / "supervisord.log")}
 logfile_maxbytes=1MB
 logfile_backups=2
 pidfile={_plain(layout.supervisor_pid)}
-
+{_user()}
 [rpcinterface:supervisor]
 supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface
 
@@ -70,6 +72,11 @@ supervisor.rpcinterface_factory = supervisor.rpcinterface:make_main_rpcinterface
 serverurl=unix://{_plain(layout.supervisor_socket)}
 """
     return head + "".join(_section(layout, program) for program in programs)
+
+
+def _user() -> str:
+    """Root says so itself: supervisord calls a silent one critical. Others cannot change theirs."""
+    return "user=root\n" if os.geteuid() == 0 else ""
 
 
 def _section(layout: Layout, program: Managed) -> str:
@@ -98,6 +105,19 @@ stdout_logfile_backups=2
 
 def _plain(text: str | Path) -> str:
     return str(text).replace("%", "%%")
+
+
+def stop_waits(layout: Layout) -> dict[str, int]:
+    """Seconds each program has to stop, as the daemon that runs has read them; .env may have been
+    edited since. Empty when its configuration is gone or broken."""
+    parser = configparser.RawConfigParser()
+    with contextlib.suppress(configparser.Error, UnicodeDecodeError):
+        parser.read(layout.supervisor_conf, encoding="utf-8")
+    return {
+        name.removeprefix("program:"): parser.getint(name, "stopwaitsecs", fallback=STOP_S)
+        for name in parser.sections()
+        if name.startswith("program:")
+    }
 
 
 class _Transport(xmlrpc.client.Transport):
@@ -157,7 +177,9 @@ class Supervisor:
         with contextlib.suppress(xmlrpc.client.Fault):  # already started
             self._call("startProcess", program, False)
 
-    def stop(self, program: str, wait_s: float) -> None:
+    def stop(self, program: str) -> None:
+        """Returns when it has ended, by itself or after its time to drain."""
+        wait_s = stop_waits(self._layout).get(program, STOP_S)
         with contextlib.suppress(xmlrpc.client.Fault):  # not running
             self._call("stopProcess", program, True, timeout=wait_s + 15)
 
@@ -184,25 +206,26 @@ class Supervisor:
         log = layout.logs / "supervisord.log"
         raise problem(f"supervisord did not start: {done.last_line}", "it", f"see {log}")
 
-    def _answers(self) -> bool:
-        """Whether a daemon is there at all: one that shuts down refuses every other question."""
+    def _is_there(self) -> bool:
+        """Whether a daemon holds the socket at all. One that shuts down answers with a fault, and
+        a busy one late: only a socket that is absent or refuses means that it is gone."""
         try:
             self._call("getState", timeout=5)
-        except xmlrpc.client.Fault:
-            return True
-        except (OSError, xmlrpc.client.Error, http.client.HTTPException):
+        except (FileNotFoundError, ConnectionRefusedError):
             return False
+        except (OSError, xmlrpc.client.Error, http.client.HTTPException):
+            return True
         return True
 
-    def shut_down(self, programs: Iterable[Managed], margin_s: float) -> None:
-        """Stop the programs one after the other, the highest priority first and each with its own
-        time to drain, then the daemon, then whatever still carries our mark."""
+    def shut_down(self, margin_s: float) -> None:
+        """The daemon stops its programs one after the other, the highest priority first and each
+        with its own time to drain, and ends; then whatever still carries our mark is ended. One
+        that was asked before, and stops already, is waited for just the same."""
+        waits = stop_waits(self._layout).values()
         with contextlib.suppress(OSError, xmlrpc.client.Error, http.client.HTTPException):
-            for program in sorted(programs, key=lambda each: -each.priority):
-                self.stop(program.name, program.stop_wait_s)
             self._call("shutdown")
-        deadline = time.monotonic() + margin_s
-        while self._answers() and time.monotonic() < deadline:
+        deadline = time.monotonic() + (sum(waits) or STOP_S) + margin_s
+        while self._is_there() and time.monotonic() < deadline:
             time.sleep(0.1)
         end_leftovers(self._layout)
         for stale in (self._layout.supervisor_socket, self._layout.supervisor_pid):

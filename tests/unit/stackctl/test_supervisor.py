@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -11,16 +12,16 @@ from pathlib import Path
 
 import pytest
 from stackctl.layout import Layout
-from stackctl.supervisor import Managed, Supervisor, configuration, leftovers
+from stackctl.supervisor import Managed, Supervisor, configuration, leftovers, stop_waits
 
 ROOT = Path(__file__).resolve().parents[3]
-# Notes when it was told to stop and when it had drained, half a second later.
+# Notes when it was told to stop and when it had drained, two seconds later.
 DRAINS = """
 import pathlib, signal, sys, time
 note = pathlib.Path(sys.argv[1])
 def stop(*_):
     begun = time.monotonic()
-    time.sleep(0.5)
+    time.sleep(2)
     note.write_text(f"{begun} {time.monotonic()}")
     sys.exit(0)
 signal.signal(signal.SIGTERM, stop)
@@ -49,7 +50,7 @@ def layout(tmp_path: Path) -> Iterator[Layout]:
         (layout.programs / f"{program.name}.json").write_text(json.dumps(spec))
     layout.supervisor_conf.write_text(configuration(layout, PROGRAMS))
     yield layout
-    Supervisor(layout).shut_down(PROGRAMS, 5)
+    Supervisor(layout).shut_down(5)
 
 
 def start(layout: Layout) -> Supervisor:
@@ -64,20 +65,54 @@ def start(layout: Layout) -> Supervisor:
     return supervisor
 
 
+def drained_in_order(layout: Layout) -> bool:
+    """Each program had its two seconds and wrote its note, and only then the next was told."""
+    notes = [(layout.root / f"{name}.note").read_text() for name in ("nginx", "gateway", "vllm")]
+    times = [float(word) for note in notes for word in note.split()]
+    return len(times) == 6 and times == sorted(times)
+
+
 def test_programs_stop_one_after_the_other_and_drain(layout: Layout) -> None:
-    start(layout).shut_down(PROGRAMS, 10)
-    times = {}
-    for program in PROGRAMS:
-        begun, drained = (layout.root / f"{program.name}.note").read_text().split()
-        times[program.name] = (float(begun), float(drained))
-    assert times["nginx"][1] <= times["gateway"][0]
-    assert times["gateway"][1] <= times["vllm"][0]
+    start(layout).shut_down(1)
+    assert drained_in_order(layout)
     assert leftovers(layout) == []
     assert not layout.supervisor_socket.exists()
+    log = (layout.logs / "supervisord.log").read_text()
+    assert "SIGKILL" not in log
+    assert "running as root" not in log
+
+
+def test_a_daemon_that_stops_already_is_waited_for(layout: Layout) -> None:
+    """As after a `down` that was interrupted: every question is answered with a fault."""
+    supervisor = start(layout)
+    os.kill(int(layout.supervisor_pid.read_text()), signal.SIGTERM)
+    end = time.monotonic() + 5
+    while supervisor.is_alive() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert supervisor.states() == {}
+    supervisor.shut_down(1)
+    assert drained_in_order(layout)
+    assert leftovers(layout) == []
+
+
+def test_a_killed_daemon_leaves_nothing(layout: Layout) -> None:
+    supervisor = start(layout)
+    os.kill(int(layout.supervisor_pid.read_text()), signal.SIGKILL)
+    assert leftovers(layout) != []
+    supervisor.shut_down(1)
+    assert leftovers(layout) == []
+
+
+def test_the_times_to_stop_are_those_of_the_daemon_that_runs(layout: Layout) -> None:
+    assert stop_waits(layout) == {"vllm": 20, "gateway": 20, "nginx": 20}
+    layout.supervisor_conf.write_text("[half")
+    assert stop_waits(layout) == {}
+    layout.supervisor_conf.unlink()
+    assert stop_waits(layout) == {}
 
 
 def test_a_second_shut_down_and_one_without_a_daemon_are_quiet(layout: Layout) -> None:
     supervisor = start(layout)
-    supervisor.shut_down(PROGRAMS, 10)
-    supervisor.shut_down(PROGRAMS, 10)
+    supervisor.shut_down(1)
+    supervisor.shut_down(1)
     assert leftovers(layout) == []
