@@ -23,6 +23,7 @@ FILE_MODE = 0o444  # readable for the gateway's user in its container; the folde
 KEY_BYTES = 32
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # as in gateway/keys.py
 DEFAULT_NAME = "default"
+LAST_YEAR = 9000  # later ones come to nothing when a zone or a day is added
 
 Record = Mapping[str, object]
 
@@ -195,6 +196,14 @@ def _quoted(text: str) -> str:
 
 def parse_expiry(text: str) -> datetime.datetime | datetime.date:
     """An RFC 3339 date or time. Raises StackError."""
+    when = _moment(text)
+    if when.year > LAST_YEAR:
+        fix = "leave --expires out for a key that stays"
+        raise problem(f"--expires {text}", f"a year up to {LAST_YEAR}", fix, USAGE)
+    return when
+
+
+def _moment(text: str) -> datetime.datetime | datetime.date:
     try:
         if len(text) == len("2027-01-31"):
             return datetime.date.fromisoformat(text)

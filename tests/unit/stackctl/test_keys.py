@@ -10,12 +10,14 @@ from stackctl import keys
 from stackctl.errors import StackError
 from stackctl.layout import Layout
 
+from gateway import keys as gateway_keys
+
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
     made = Layout(tmp_path)
     made.api_keys.parent.mkdir(parents=True)
-    keys.write(made.api_keys, [{"name": "default", "key": "sk-first"}])
+    keys.write(made.api_keys, [{"name": "default", "key": "sk-first-of-all"}])
     return made
 
 
@@ -77,7 +79,18 @@ def test_refusals(layout: Layout) -> None:
     assert keys.usable(layout) is None
 
 
-@pytest.mark.parametrize("text", ["tomorrow", "2027-13-01", "2027-01-31T12:00:00"])
+def test_names_and_keys_are_those_the_gateway_takes(layout: Layout) -> None:
+    assert gateway_keys._NAME.pattern == keys.NAME.pattern
+    far = keys.parse_expiry("9000-12-31")
+    for number in range(20):
+        keys.add(layout, f"{number}.a_b-C", keys.Restrictions(("default",), far))
+    assert len(gateway_keys.read_keys(layout.api_keys)) == 21
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["tomorrow", "2027-13-01", "2027-01-31T12:00:00", "9999-12-31", "9999-12-31T23:59:59-12:00"],
+)
 def test_bad_expiry(text: str) -> None:
     with pytest.raises(StackError, match="--expires"):
         keys.parse_expiry(text)
