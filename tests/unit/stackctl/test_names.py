@@ -58,15 +58,18 @@ def test_the_example_parses_to_the_defaults() -> None:
 
 
 def test_gateway_ranges_are_the_documented_ones() -> None:
-    """`Range: A to B.` in the comment above an entry, against the gateway's own bounds."""
-    for match in ENTRY.finditer(EXAMPLE):
-        name = match[1]
-        if name not in names.GATEWAY_TUNABLE:
-            continue
-        block = EXAMPLE[: match.start()].rpartition("\n\n")[2]
-        said = re.search(r"Range: ([\d.]+) to ([\d.]+\d)", block)
-        wanted = Settings.model_fields[name.removeprefix("GATEWAY_").lower()].description or ""
-        bounds = re.search(r"([\d.]+) to ([\d.]+\d)", wanted)
-        if bounds:
-            assert said is not None, name
-            assert said.groups() == bounds.groups(), name
+    """`Range: A to B` above an entry, the words of a refusal, and the bounds that are held."""
+    entries = ENTRY.finditer(EXAMPLE)
+    said = {m[1]: _range(EXAMPLE[: m.start()].rpartition("\n\n")[2], "Range: ") for m in entries}
+    for name, field in Settings.model_fields.items():
+        ends = [getattr(rule, end, None) for end in ("ge", "le") for rule in field.metadata]
+        bounds = [float(end) for end in ends if end is not None]
+        assert said[f"GATEWAY_{name.upper()}"] == bounds, name
+        if bounds and bounds[0] != bounds[1]:
+            assert _range(field.description or "", "") == bounds, name
+
+
+def _range(text: str, before: str) -> list[float]:
+    """[lowest, highest]; one number alone is both; empty when there is no range."""
+    found = re.search(before + r"(\d[\d.]*)(?: to ([\d.]*\d))" + ("?" if before else ""), text)
+    return [float(found[1]), float(found[2] or found[1])] if found else []
