@@ -10,7 +10,9 @@ from stackctl.console import Console
 from stackctl.errors import StackError
 
 TIMEOUT_S = 600.0
-HELP = "Talk to the model. /new starts over, Ctrl-C ends an answer, Ctrl-D the conversation."
+HELP = (
+    "Talk to the model. /new starts over, /help says this, Ctrl-C ends an answer, Ctrl-D the chat."
+)
 PATH = "/v1/chat/completions"
 Message = dict[str, str]
 

@@ -53,11 +53,14 @@ class Config:
     @property
     def url(self) -> str:
         """Where this host reaches the stack."""
+        return self.url_at(self.port)
+
+    def url_at(self, port: int) -> str:
         address = ipaddress.ip_address(self.bind)
         if address.is_unspecified:
             address = ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")
         host = f"[{address}]" if address.version == 6 else str(address)
-        return f"http://{host}:{self.port}"
+        return f"http://{host}:{port}"
 
 
 def read(layout: Layout, environment: Mapping[str, str] | None = None) -> Config:

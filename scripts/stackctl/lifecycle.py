@@ -1,10 +1,13 @@
 """The other verbs over a stack that may run: down, status, logs, restart."""
 
 import json
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from stackctl import facts, http, mode, programs, status, wait
+from stackctl import facts, http, mode, ports, programs, status, wait
 from stackctl.compose import SERVICES, ComposeStack
 from stackctl.config import Config
 from stackctl.console import Console
@@ -14,6 +17,7 @@ from stackctl.local import LocalStack, tail
 from stackctl.mode import Mode
 from stackctl.supervisor import leftovers
 
+QUIET_S = 1.0  # what takes longer is explained
 ALIVE_S = 30.0  # a gateway starts in one second, nginx finds it again within four
 READY_S = {"gpu": 7200.0, "cpu": 1800.0, "local": 900.0}
 
@@ -42,45 +46,69 @@ def leave_other_mode(layout: Layout, config: Config, chosen: Mode, console: Cons
 def down(layout: Layout, config: Config, console: Console) -> int:
     """Stop everything of this checkout; local processes also when the last `up` was Docker's."""
     chosen = mode_in_force(layout, config)
-    stack_of(layout, config, chosen).stop()
+    with _explained(console, config):
+        stack_of(layout, config, chosen).stop()
     if chosen != "local" and leftovers(layout):
         LocalStack(layout, config).stop()
     console.line("stopped; keys, models and caches stay")
     return 0
 
 
+@contextmanager
+def _explained(console: Console, config: Config) -> Iterator[None]:
+    """A stop that takes more than a second says why, and for how long at most."""
+    seconds = programs.drain_s(config)
+    words = f"  draining: answers that run have up to {seconds} s (GATEWAY_DRAIN_S)"
+    note = threading.Timer(QUIET_S, console.line, (words,))
+    note.daemon = True  # never what keeps an interrupted verb alive
+    note.start()
+    try:
+        yield
+    finally:
+        note.cancel()
+
+
 def show_status(layout: Layout, config: Config, console: Console, as_json: bool) -> int:
     chosen = mode_in_force(layout, config)
     services = stack_of(layout, config, chosen).services()
-    report = status.gather(config.url, chosen, services)
-    if report["phase"] == "stopped" and any(
-        what.startswith("running") for what in services.values()
-    ):
+    runs = any(what.startswith("running") for what in services.values())
+    url, differs = _address(layout, config, chosen) if runs else (config.url, "")
+    report = status.gather(url, chosen, services, differs)
+    if report["phase"] == "stopped" and runs:
         report["phase"] = "unknown"
         report["message"] += "; .env may differ from what runs (its port, for one); fix: make up"
     if as_json:
         console.line(json.dumps(report, indent=2))
         return 0
-    for line in status.screen(report, status.rate(config.url, report)):
+    for line in status.screen(report, status.rate(url, report)):
         console.line(line)
     return 0
 
 
+def _address(layout: Layout, config: Config, chosen: Mode) -> tuple[str, str]:
+    """Where the stack that runs is reached, and how .env differs from that since it was edited."""
+    recorded = ports.read(layout) if chosen == "local" else None
+    if recorded is None or recorded.nginx == config.port:
+        return config.url, ""
+    change = f"NGINX_PORT {recorded.nginx} -> {config.port}"
+    return config.url_at(recorded.nginx), f".env differs from what runs ({change}); fix: make up"
+
+
 def restart(layout: Layout, config: Config, console: Console, service: str | None) -> int:
     chosen = mode_in_force(layout, config)
-    _check_service(service, chosen)
+    _check_service(service, programs.ORDER if chosen == "local" else SERVICES)
     stack = stack_of(layout, config, chosen)
     if not stack.is_running():
         raise problem("no running stack", "one", "make up")
-    console.line(f"  restarting {service or 'all'}; what runs may finish first")
+    url, _ = _address(layout, config, chosen)
+    console.line(f"  restarting {service or 'all'}")
     began = time.time()
-    stack.restart(service)
+    with _explained(console, config):
+        stack.restart(service)
     if service in (None, "vllm"):
-        wait.until_ready(
-            config.url, console, stack.watch(), not_before=began, timeout_s=READY_S[chosen]
-        )
+        wait.until_ready(url, console, stack.watch(), not_before=began, timeout_s=READY_S[chosen])
     else:
-        _until_alive(config.url)
+        _until_alive(url)
     console.line(f"restarted {service or 'all'}, with the settings it had; make up applies .env")
     return 0
 
@@ -98,7 +126,7 @@ def logs(
     layout: Layout, config: Config, console: Console, service: str | None, follow: bool, count: int
 ) -> int:
     chosen = mode_in_force(layout, config)
-    _check_service(service, chosen)
+    _check_service(service, _local_logs() if chosen == "local" else SERVICES)
     if chosen != "local":
         return ComposeStack(layout).logs(service, follow, count)
     files = {name: layout.logs / f"{name}.log" for name in _local_logs() if service in (None, name)}
@@ -114,8 +142,7 @@ def _local_logs() -> tuple[str, ...]:
     return ("model", *programs.ORDER, "supervisord")
 
 
-def _check_service(service: str | None, chosen: Mode) -> None:
-    known = _local_logs() if chosen == "local" else SERVICES
+def _check_service(service: str | None, known: tuple[str, ...]) -> None:
     if service is not None and service not in known:
         raise problem(f"service {service!r}", f"one of {', '.join(known)}", "name one", USAGE)
 

@@ -44,7 +44,7 @@ class Program:
 
 
 def managed(config: Config) -> tuple[Managed, ...]:
-    drain = _drain_s(config)
+    drain = drain_s(config)
     return (
         Managed("vllm", "TERM", drain + 3 * STOP_MARGIN_S, 10),
         Managed("gateway", "TERM", drain + STOP_MARGIN_S, 20),
@@ -52,7 +52,8 @@ def managed(config: Config) -> tuple[Managed, ...]:
     )
 
 
-def _drain_s(config: Config) -> int:
+def drain_s(config: Config) -> int:
+    """Seconds that running answers have once a stop was asked for."""
     text = config.get("GATEWAY_DRAIN_S", str(DRAIN_S))
     try:
         return min(86_400, max(0, int(float(text))))

@@ -13,8 +13,8 @@ STABLE = (
 SAMPLE_S = 2.0  # the numbers are at most a second old
 
 
-def gather(url: str, mode: str, services: Mapping[str, str]) -> dict[str, Any]:
-    """The stable keys, always all of them; unknown ones are null."""
+def gather(url: str, mode: str, services: Mapping[str, str], remark: str = "") -> dict[str, Any]:
+    """The stable keys, always all of them; unknown ones are null. `remark` joins the message."""
     answer = http.get(url, "/status")
     body = answer.body if answer.status == 200 else {}
     empty: dict[str, Any] = {
@@ -28,6 +28,7 @@ def gather(url: str, mode: str, services: Mapping[str, str]) -> dict[str, Any]:
     values = {name: body.get(name, empty.get(name)) for name in STABLE}
     for name in ("served_model_names", "graphs", "kv_cache"):
         values[name] = values[name] or empty[name]
+    values["message"] = "; ".join(filter(None, (values["message"], remark)))
     return {"mode": mode, "url": url, **values, "services": dict(services)}
 
 

@@ -126,6 +126,16 @@ def test_status(local: LocalStack) -> None:
     assert "kv cache" in screen
 
 
+def test_an_edited_port_is_not_a_stopped_stack(local: LocalStack) -> None:
+    local.checkout.set_env(NGINX_PORT="9")
+    try:
+        screen = local.stack("status").stdout
+    finally:
+        local.checkout.set_env(NGINX_PORT=str(local.port))
+    assert f".env differs from what runs (NGINX_PORT {local.port} -> 9); fix: make up" in screen
+    assert "phase     ready" in screen
+
+
 def test_chat_logs_and_doctor(local: LocalStack) -> None:
     words = ("chat", "--temperature", "0", "--max-tokens", "16", str(QUESTION["content"]))
     assert "Paris" in local.stack(*words, timeout=120).stdout

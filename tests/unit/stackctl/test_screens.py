@@ -1,12 +1,16 @@
 """What people read: status, the canary's judgement, the chat stream, progress, log tails."""
 
 import io
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from stackctl import canary, chat, local, reasons, status, wait
+from stackctl import canary, chat, config, lifecycle, local, ports, reasons, status, wait
 from stackctl.console import Console
 from stackctl.errors import StackError
+from stackctl.layout import Layout
 
 NOBODY = "http://127.0.0.1:9"  # the discard port: nothing listens
 
@@ -144,3 +148,58 @@ def test_a_stopped_stack_is_three_lines() -> None:
     report = status.gather(NOBODY, "local", {"nginx": "stopped"})
     assert report["phase"] == "stopped"
     assert status.screen(report, 0.0)[-1] == "phase     stopped; fix: make up"
+
+
+class Ready(BaseHTTPRequestHandler):
+    """A /status of a stack that serves."""
+
+    def do_GET(self) -> None:
+        body = b'{"phase": "ready", "ready": true, "message": ""}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_status_asks_the_port_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = Layout(tmp_path)
+    layout.run.mkdir()
+    layout.mode_file.write_text("local\n")
+    layout.env_file.write_text("NGINX_PORT=9\n")
+    settings = config.read(layout, {})
+    monkeypatch.setattr(lifecycle.LocalStack, "services", lambda _: {"nginx": "running (pid 1)"})
+    out = io.StringIO()
+    with HTTPServer(("127.0.0.1", 0), Ready) as server:
+        ports.record(layout, ports.Ports(server.server_port, 1, 2, 3))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        lifecycle.show_status(layout, settings, Console(out), as_json=False)
+        server.shutdown()
+    change = f"NGINX_PORT {server.server_port} -> 9"
+    assert f"ready: .env differs from what runs ({change}); fix: make up" in out.getvalue()
+    assert f"http://127.0.0.1:{server.server_port}" in out.getvalue()
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(0.0, ""), (1.3, "up to 7 s (GATEWAY_DRAIN_S)")])
+def test_a_long_stop_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, said: str
+) -> None:
+    layout = Layout(tmp_path)
+    layout.run.mkdir()
+    layout.mode_file.write_text("local\n")
+    settings = config.read(layout, {"GATEWAY_DRAIN_S": "7"})
+    monkeypatch.setattr(lifecycle.LocalStack, "stop", lambda _: time.sleep(seconds))
+    out = io.StringIO()
+    assert lifecycle.down(layout, settings, Console(out)) == 0
+    assert said in out.getvalue()
+    assert ("draining" in out.getvalue()) == bool(said)
+
+
+def test_only_services_are_restarted(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.run.mkdir()
+    layout.mode_file.write_text("local\n")
+    with pytest.raises(StackError, match="service 'model'"):
+        lifecycle.restart(layout, config.read(layout, {}), Console(io.StringIO()), "model")
