@@ -29,7 +29,7 @@ def ensure_model(layout: Layout, console: Console) -> None:
 
 def ensure(layout: Layout, config: Config, console: Console) -> None:
     """Make the engine's environment unless it is current. Raises StackError."""
-    stamp = venv.fingerprint(layout.engine_lock)
+    stamp = venv.fingerprint(layout.engine_lock, TORCH)
     if venv.is_current(layout.engine, stamp):
         return
     layout.run.mkdir(exist_ok=True)

@@ -39,11 +39,13 @@ class Step:
     otherwise: tuple[str, ...] = ()
 
 
-def fingerprint(*locks: Path) -> str:
-    """sha256 over what the environment is made of: lock files and the interpreter's version."""
+def fingerprint(lock: Path, *beside: str) -> str:
+    """sha256 over what the environment is made of: the interpreter's version, the lock file, and
+    what is installed `beside` it."""
     digest = hashlib.sha256(repr(sys.version_info[:2]).encode())
-    for lock in locks:
-        digest.update(lock.read_bytes())
+    digest.update(lock.read_bytes())
+    for requirement in beside:
+        digest.update(requirement.encode())
     return digest.hexdigest()
 
 
@@ -68,6 +70,8 @@ def make(folder: Path, stamp: str, steps: Sequence[Step], console: Console, log:
             f"{folder} is a link to an outdated environment", "a current one", f"rm {folder}"
         )
     before = folder.with_name(f"{folder.name}.before")
+    if (folder / STAMP).exists():  # whole; what an earlier attempt put away is older
+        shutil.rmtree(before, ignore_errors=True)
     if not before.exists() and folder.exists():
         folder.rename(before)
     shutil.rmtree(folder, ignore_errors=True)
@@ -115,6 +119,7 @@ class Progress:
         self._seen = 0
         self._started = time.monotonic()
         self._detail = ""
+        self.text = ""
 
     def line(self, text: str) -> None:
         words = text.strip()
@@ -134,9 +139,8 @@ class Progress:
         self._detail = detail
         seconds = time.monotonic() - self._started
         count = f"{min(self._seen, self._step.packages)} of {self._step.packages} packages, "
-        self._console.progress(
-            self._step.title, f"{count if self._seen else ''}{seconds:.0f} s: {detail}"
-        )
+        self.text = f"{count if self._seen else ''}{seconds:.0f} s: {detail}"
+        self._console.progress(self._step.title, self.text)
 
 
 def _what(line: str) -> list[str]:

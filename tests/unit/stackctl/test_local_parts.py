@@ -108,6 +108,7 @@ def test_an_environment_is_current_only_with_its_stamp(tmp_path: Path) -> None:
     lock.write_text("a==1 \\\n    --hash=sha256:0\n# c==3\nb==2\n")
     assert venv.count(lock) == 2
     stamp = venv.fingerprint(lock)
+    assert stamp != venv.fingerprint(lock, "torch==1") != venv.fingerprint(lock, "torch==2")
     assert not venv.is_current(tmp_path, stamp)
     (tmp_path / venv.STAMP).write_text(stamp + "\n")
     assert venv.is_current(tmp_path, stamp)
@@ -142,3 +143,39 @@ def test_a_failed_installation_leaves_the_old_environment(tmp_path: Path) -> Non
         venv.make(folder, "new", steps, Console(io.StringIO()), tmp_path / "log")
     assert [path.name for path in folder.iterdir()] == ["old"]
     assert not (tmp_path / "env.before").exists()
+
+
+@pytest.mark.parametrize(
+    ("whole", "kept"), [(True, "env"), (False, "before")], ids=["after it", "within it"]
+)
+def test_an_installation_that_was_killed(tmp_path: Path, whole: bool, kept: str) -> None:
+    """Nothing could be put back: the environment that is whole is the one that comes back."""
+    for name in ("env", "env.before"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name.removeprefix("env.")).touch()
+    if whole:
+        (tmp_path / "env" / venv.STAMP).touch()
+    steps = [venv.Step("tools", ("--no-index", "no-such-package"), 1)]
+    with pytest.raises(StackError):
+        venv.make(tmp_path / "env", "new", steps, Console(io.StringIO()), tmp_path / "log")
+    assert (tmp_path / "env" / kept).exists()
+    assert not (tmp_path / "env.before").exists()
+
+
+def test_pips_lines_move_and_end_without_a_counter() -> None:
+    out = io.StringIO()
+    progress = venv.Progress(Console(out), venv.Step("engine", (), 3))
+    shown = []
+    for line in (
+        "Collecting a==1",
+        "Processing /wheels/b-2.whl",
+        "Installing collected packages: a",
+    ):
+        progress.line(line)
+        shown.append(progress.text)
+    assert shown[0].startswith("1 of 3 packages, ")
+    assert shown[1].endswith("processing b-2.whl")
+    assert shown[1].startswith("2 of 3 packages, ")
+    assert "packages" not in shown[2]
+    progress.silence()
+    assert "unpacking" in progress.text
