@@ -106,6 +106,14 @@ def compose(version: str) -> Check:
     return Check("compose", "ok", version)
 
 
+def library(found: bool, mode: Mode) -> list[Check]:
+    """vLLM's CPU build links libnuma; without it the engine ends with a riddle."""
+    if found or mode != "local":
+        return []
+    wanted, fix = "libnuma.so.1, for vLLM's CPU build", "apt install libnuma1"
+    return [Check("library", "fail", "no libnuma.so.1", wanted, fix)]
+
+
 def gpu_count(gpus: Gpus, wanted: str, mode: Mode) -> Check:
     """TENSOR_PARALLEL_SIZE against the GPUs of this host; its form is the launcher's to judge."""
     found = f"{len(gpus.names)} GPU" + ("s" if len(gpus.names) != 1 else "")

@@ -19,6 +19,7 @@ def examine(layout: Layout, config: Config, host: facts.Host, chosen: mode.Mode)
         checks.platform(host, chosen),
         checks.python(host, chosen),
         checks.memory(host, chosen),
+        *checks.library(facts.has_library("libnuma.so.1"), chosen),
         *checks.docker(host, chosen),
         checks.gpu_count(host.gpus, config.get("TENSOR_PARALLEL_SIZE", "1"), chosen),
         disk(layout, chosen),

@@ -1,6 +1,7 @@
 """What the host has: small readers at the edge, with pure parsers beside them."""
 
 import csv
+import ctypes
 import os
 import platform
 import re
@@ -168,3 +169,12 @@ def _holder(pid: int, links: set[str]) -> Listener | None:
         return Listener(pid, name, str((home / "cwd").readlink()))
     except OSError:
         return None
+
+
+def has_library(name: str) -> bool:
+    """Whether this host's loader finds a shared library, by its file name."""
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True

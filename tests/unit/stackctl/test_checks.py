@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from stackctl import checks
+from stackctl import checks, facts
 from stackctl.envfile import EnvFile
 from stackctl.facts import Host, Listener
 from stackctl.mode import Engine, Gpus, Mode
@@ -157,3 +157,12 @@ def test_a_model_folder_is_looked_at_before_anything_is_installed(tmp_path: Path
     refused(checks.local_model("/srv/x", None, ()), "no container sees")
     (tmp_path / "config.json").write_text("{}")
     assert checks.local_model("/models/x", tmp_path, ()).status == "ok"
+
+
+def test_the_library_that_the_cpu_build_links() -> None:
+    (missing,) = checks.library(found=False, mode="local")
+    refused(missing, "libnuma.so.1", "apt install libnuma1")
+    assert checks.library(found=True, mode="local") == []
+    assert checks.library(found=False, mode="cpu") == []
+    assert facts.has_library("libc.so.6")
+    assert not facts.has_library("libnothing-of-the-kind.so.1")
