@@ -8,7 +8,7 @@ Each row imports from those below it, and from its own where it has to:
     local  compose                                       the two kinds of stack, one interface
     programs  supervisor  ports  wait  status  canary    their parts
     init  keys  setup  engine_env  envcheck              files, environments
-    checks  facts  mode  nginx  venv                     judges and readers
-    config  envfile  http  lock  reasons
+    checks  filechecks  facts  mode  nginx  venv         judges and readers
+    config  envfile  template  http  lock  reasons
     console  errors  layout  names  process  spawn
 """

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from stackctl import checks, compose, envcheck, facts, keys, mode, programs
+from stackctl import checks, compose, envcheck, facts, filechecks, keys, mode, programs
 from stackctl.checks import Check
 from stackctl.config import Config
 from stackctl.console import Console
@@ -23,7 +23,7 @@ def examine(layout: Layout, config: Config, host: facts.Host, chosen: mode.Mode)
         *checks.docker(host, chosen),
         checks.gpu_count(host.gpus, config.get("TENSOR_PARALLEL_SIZE", "1"), chosen),
         disk(layout, chosen),
-        *checks.env_names(config.file, dict(config.environment)),
+        *filechecks.env_names(config.file, dict(config.environment)),
         *envcheck.launcher_values(layout, config, chosen),
         *envcheck.gateway_values(layout, config),
         *local_model(layout, config, chosen),
@@ -45,7 +45,7 @@ def local_model(layout: Layout, config: Config, chosen: mode.Mode) -> list[Check
         seen = layout.models / Path(wanted).relative_to("/models")
     there = layout.models.iterdir() if layout.models.is_dir() else ()
     names = sorted(path.name for path in there if path.is_dir())
-    return [checks.local_model(wanted, seen, tuple(names))]
+    return [filechecks.local_model(wanted, seen, tuple(names))]
 
 
 def disk(layout: Layout, chosen: mode.Mode) -> Check:
@@ -81,7 +81,7 @@ def is_ours(layout: Layout, chosen: mode.Mode, number: int, holder: facts.Listen
 def token(layout: Layout) -> list[Check]:
     path = layout.hf_token
     if path.is_dir():
-        return [checks.token(None, is_folder=True)]
+        return [filechecks.token(None, is_folder=True)]
     try:
         data: bytes | None = path.read_bytes()
     except FileNotFoundError:
@@ -90,7 +90,7 @@ def token(layout: Layout) -> list[Check]:
         return [
             Check("hf token", "fail", "secrets/hf_token unreadable", "mode 0444", "chmod 444 it")
         ]
-    verdict = checks.token(data, is_folder=False)
+    verdict = filechecks.token(data, is_folder=False)
     mode_check = _mode_of("hf token", path, layout) if data is not None else None
     if verdict.status != "fail" and mode_check:
         return [mode_check]
@@ -112,7 +112,7 @@ def api_keys(layout: Layout) -> list[Check]:
 
 
 def _mode_of(name: str, path: Path, layout: Layout) -> Check | None:
-    return checks.readable(name, str(path.relative_to(layout.root)), path.stat().st_mode)
+    return filechecks.readable(name, str(path.relative_to(layout.root)), path.stat().st_mode)
 
 
 def _from_error(name: str, error: StackError) -> Check:

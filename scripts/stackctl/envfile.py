@@ -1,4 +1,4 @@
-"""Read and edit .env exactly as Compose does: a port of compose-go's dotenv and template packages.
+"""Read and edit .env exactly as Compose does: a port of compose-go's dotenv package.
 
 Parsing is pure. Rules that surprise: `$NAME` is expanded in unquoted and double-quoted values, an
 unquoted value ends at " #", `\\'` inside single quotes is a quote, `export ` is dropped, `NAME:`
@@ -8,21 +8,16 @@ works like `NAME=`, and the shell's value of a name wins over the file's own ins
 import os
 import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from stackctl.template import Lookup, TemplateError, substitute
 
 BOM = "\ufeff"
 _SPACE = "\t\v\f\r \x85\xa0"  # a space that does not end a line
 _ESCAPE = re.compile(r"\\(?:[abcfnrtv$\"\\]|0\d{0,3})")
-_VARIABLE = re.compile(
-    r"\$(?:(?P<escaped>\$)|(?P<named>[_a-zA-Z][_a-zA-Z0-9]*)"
-    r"|\{(?:(?P<braced>[_a-zA-Z][_a-zA-Z0-9]*(?::?[-+?](?:.*))?)\}|(?P<invalid>)))"
-)
-_OPERATORS = (":?", "?", ":-", "-", ":+", "+")
 _C_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-
-Lookup = Callable[[str], str | None]
 
 
 class EnvFileError(Exception):
@@ -99,11 +94,18 @@ def _value(text: str, line: int, earlier: Mapping[str, str], lookup: Lookup) -> 
     if quote not in {"'", '"'}:
         raw, _, rest = text.partition("\n")
         raw = raw.partition(" #")[0].rstrip()
-        return substitute(raw, either, line), rest
+        return _substituted(raw, either, line), rest
     raw, rest = _quoted(text, quote, line)
     if quote == '"':
-        raw = substitute(_ESCAPE.sub(_escape, raw), either, line)
+        raw = _substituted(_ESCAPE.sub(_escape, raw), either, line)
     return raw, rest
+
+
+def _substituted(text: str, lookup: Lookup, line: int) -> str:
+    try:
+        return substitute(text, lookup)
+    except TemplateError as error:
+        raise EnvFileError(f"line {line}: {error}") from error
 
 
 def _quoted(text: str, quote: str, line: int) -> tuple[str, str]:
@@ -132,60 +134,6 @@ def _escape(match: re.Match[str]) -> str:
         # Go wants exactly three octal digits; anything else stays as it is written.
         return chr(int(digits, 8)) if re.fullmatch(r"[0-3][0-7]{2}", digits) else text
     return _C_ESCAPES.get(text[1], text[1] if text[1] in '"\\' else text)
-
-
-def substitute(template: str, lookup: Lookup, line: int = 0) -> str:
-    """Expand `$NAME`, `${NAME}` and `${NAME:-x}` and its kin. Raises EnvFileError."""
-    return _VARIABLE.sub(lambda match: _expand(match, template, lookup, line), template)
-
-
-def _expand(match: re.Match[str], template: str, lookup: Lookup, line: int) -> str:
-    if match["escaped"]:
-        return "$"
-    if match["named"]:
-        return lookup(match["named"]) or ""
-    # The pattern is greedy up to the last brace: what lies behind the first closed one is a rest.
-    whole = match.group()
-    end = _closing_brace(whole)
-    inner = _VARIABLE.fullmatch(whole[: end + 1]) if end > 0 else None
-    if inner is None or not inner["braced"]:
-        raise EnvFileError(f"line {line}: invalid interpolation in {template!r} (write $$ for a $)")
-    return _braced(inner["braced"], lookup, line) + substitute(whole[end + 1 :], lookup, line)
-
-
-def _closing_brace(text: str) -> int:
-    depth = 0
-    i = 0
-    while i < len(text):
-        if text[i] == "}":
-            depth -= 1
-            if depth == 0:
-                return i
-        if text[i] == "{":
-            depth += 1
-            i += 1
-        i += 1
-    return -1
-
-
-def _braced(inside: str, lookup: Lookup, line: int) -> str:
-    found = min(
-        (op for op in _OPERATORS if op in inside),
-        key=lambda op: (inside.index(op), -len(op)),
-        default=None,
-    )
-    if found is None:
-        return lookup(inside) or ""
-    name, _, word = inside.partition(found)
-    value = lookup(name)
-    present = bool(value) if found.startswith(":") else value is not None
-    if found.endswith("-"):
-        return value or "" if present else substitute(word, lookup, line)
-    if found.endswith("+"):
-        return substitute(word, lookup, line) if present else value or ""
-    if present:
-        return value or ""
-    raise EnvFileError(f"line {line}: {name} is required: {word}".rstrip(": "))
 
 
 def with_value(text: str, name: str, value: str) -> str:

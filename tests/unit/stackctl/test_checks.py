@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from stackctl import checks, facts
+from stackctl import checks, facts, filechecks
 from stackctl.envfile import EnvFile
 from stackctl.facts import Host, Listener
 from stackctl.mode import Engine, Gpus, Mode
@@ -94,7 +94,7 @@ def test_disk() -> None:
 
 def test_unknown_names_get_the_nearest_known() -> None:
     file = EnvFile({"MODLE": "x", "GATEWAY_QUEUE": "1", "zzz": "1", "MODEL": "auto"}, False, False)
-    found = checks.env_names(file, {"GATEWAY_HOLDS": "1", "PATH": "/bin"})
+    found = filechecks.env_names(file, {"GATEWAY_HOLDS": "1", "PATH": "/bin"})
     assert [c.fix for c in found] == [
         "did you mean MODEL?",
         "did you mean GATEWAY_QUEUE_SIZE?",
@@ -108,11 +108,11 @@ def test_unknown_names_get_the_nearest_known() -> None:
 def test_allowed_names_beyond_the_table() -> None:
     names = ("COMPOSE_PROFILES", "https_proxy", "NO_PROXY", "HF_ENDPOINT", "TORCH_CPU_INDEX")
     file = EnvFile(dict.fromkeys(names, "x"), False, False)
-    assert [c.status for c in checks.env_names(file, {})] == ["ok"]
+    assert [c.status for c in filechecks.env_names(file, {})] == ["ok"]
 
 
 def test_leftovers_and_wiring_warn() -> None:
-    found = checks.env_names(EnvFile({"GATEWAY_PORT": "1"}, True, True), {})
+    found = filechecks.env_names(EnvFile({"GATEWAY_PORT": "1"}, True, True), {})
     assert [c.status for c in found] == ["warn", "warn"]
     assert "a BOM and CR line ends" in found[0].found
 
@@ -129,23 +129,23 @@ def test_leftovers_and_wiring_warn() -> None:
     ],
 )
 def test_token(data: bytes | None, status: str, words: str) -> None:
-    check = checks.token(data, is_folder=False)
+    check = filechecks.token(data, is_folder=False)
     assert check.status == status
     assert words in check.line
     assert "abc" not in check.line
 
 
 def test_token_folder_and_modes() -> None:
-    refused(checks.token(None, is_folder=True), "rmdir")
-    bad = checks.readable("hf token", "secrets/hf_token", 0o100600)
+    refused(filechecks.token(None, is_folder=True), "rmdir")
+    bad = filechecks.readable("hf token", "secrets/hf_token", 0o100600)
     assert bad is not None
     refused(bad, "0600", "chmod 444")
-    assert checks.readable("hf token", "secrets/hf_token", 0o100444) is None
+    assert filechecks.readable("hf token", "secrets/hf_token", 0o100444) is None
 
 
 def test_an_unknown_name_is_said_to_be_where_it_is() -> None:
     file = EnvFile({"HF_TOKEN": "hf_abc"}, False, False)
-    in_file, in_shell = checks.env_names(file, {"GATEWAY_HOLDS": "1"})
+    in_file, in_shell = filechecks.env_names(file, {"GATEWAY_HOLDS": "1"})
     assert "HF_TOKEN in .env" in in_file.line
     assert "secrets/hf_token" in in_file.fix
     assert "hf_abc" not in in_file.line
@@ -153,10 +153,10 @@ def test_an_unknown_name_is_said_to_be_where_it_is() -> None:
 
 
 def test_a_model_folder_is_looked_at_before_anything_is_installed(tmp_path: Path) -> None:
-    refused(checks.local_model("/models/x", tmp_path, ("a", "b")), "there are a, b")
-    refused(checks.local_model("/srv/x", None, ()), "no container sees")
+    refused(filechecks.local_model("/models/x", tmp_path, ("a", "b")), "there are a, b")
+    refused(filechecks.local_model("/srv/x", None, ()), "no container sees")
     (tmp_path / "config.json").write_text("{}")
-    assert checks.local_model("/models/x", tmp_path, ()).status == "ok"
+    assert filechecks.local_model("/models/x", tmp_path, ()).status == "ok"
 
 
 def test_the_library_that_the_cpu_build_links() -> None:
