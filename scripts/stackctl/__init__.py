@@ -6,7 +6,8 @@ Each row imports from those below it, and from its own where it has to:
     up                                                   the verb with the most steps
     lifecycle  doctor  chat                              the other verbs
     local  compose                                       the two kinds of stack, one interface
-    programs  supervisor  ports  wait  status  canary    their parts
+    programs  supervisor  ports  containers              their parts
+    wait  status  canary                                 what is asked through nginx
     init  keys  setup  engine_env  envcheck              files, environments
     checks  filechecks  facts  mode  nginx  venv         judges and readers
     config  envfile  template  http  lock  reasons

@@ -1,13 +1,13 @@
 """The command line: `scripts/stack VERB`.
 
-Exit status: 0 done, 1 failed, 2 wrong use or value, 3 unfit machine, 10 to 16 the download's own
-reasons (docker/engine/launcher/fetcherror.py), 130 Ctrl-C or a signal.
+Exit status: 0 done, 1 failed, 2 wrong use or value, 130 Ctrl-C or a signal; `up` and `setup` pass
+on the download's own 10 to 16 (docker/engine/launcher/fetcherror.py), `logs` Docker's.
 """
 
 import argparse
-import errno
 import http.client
 import json
+import os
 import signal
 import sys
 from contextlib import nullcontext
@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from stackctl import chat, doctor, engine_env, facts, init, keys, lifecycle, mode, setup, up
 from stackctl import config as settings
 from stackctl.console import Console
-from stackctl.errors import FAILED, INTERRUPTED, StackError
+from stackctl.errors import FAILED, INTERRUPTED, StackError, of_host
 from stackctl.layout import Layout, of_this_checkout
 from stackctl.lock import exclusive, exclusive_keys
 
@@ -174,8 +174,9 @@ VERBS = {
 
 def main() -> int:
     # A kill, or a session that is closed, ends us the way Ctrl-C does: undone, one line.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)
+    for number in up.ENDING:
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup has us ignore one
+            signal.signal(number, signal.default_int_handler)
     console = Console()
     try:
         return run(parser().parse_args(), of_this_checkout(), console)
@@ -187,31 +188,20 @@ def main() -> int:
             return 0
         console.error("interrupted")
         return INTERRUPTED
-    except BrokenPipeError:  # `stack logs | head`
-        return 0
+    except BrokenPipeError as error:
+        return _unread(error, console)
     except (OSError, http.client.HTTPException) as error:
         console.error(of_host(error))
         return FAILED
 
 
-def of_host(error: OSError | http.client.HTTPException) -> str:
-    """A refusal of the host as one line: what, where, and what to do."""
-    number = getattr(error, "errno", None)
-    what = getattr(error, "strerror", None) or type(error).__name__
-    name = getattr(error, "filename", None)
-    where = f"{name}: " if name else ""
-    fixes = {
-        errno.ENOSPC: "free some disk",
-        errno.EDQUOT: "free some disk, or raise the quota",
-        errno.EROFS: "use a checkout on a writable disk",
-        errno.EACCES: "correct its owner and mode",
-        errno.EPERM: "correct its owner and mode",
-        errno.ENOTDIR: "remove the file that stands where a folder belongs",
-        errno.EEXIST: "remove the file that stands where a folder belongs",
-        errno.EISDIR: "remove the folder that stands where a file belongs",
-    }
-    fix = fixes.get(number or 0, "try again; make down and make up if it stays")
-    return f"{where}{what}; fix: {fix}"
+def _unread(error: BrokenPipeError, console: Console) -> int:
+    """`stack logs | head`: what is only shown may stay unread, half a change may not."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's last flush fails
+    if sys.argv[1:2] and sys.argv[1] in CHANGING:
+        console.error(of_host(error))
+        return FAILED
+    return 0
 
 
 if __name__ == "__main__":

@@ -113,6 +113,10 @@ def library(found: bool, mode: Mode) -> list[Check]:
 
 def gpu_count(gpus: Gpus, wanted: str, mode: Mode) -> Check:
     """TENSOR_PARALLEL_SIZE against the GPUs of this host; its form is the launcher's to judge."""
+    if gpus.driverless and mode != "gpu":
+        found = f"{gpus.driverless} NVIDIA GPU without its driver (no nvidia-smi), unused"
+        fix = "install the driver and set STACK_MODE=gpu, or leave it so"
+        return Check("gpu", "warn", found, f"no GPU in mode {mode}, or one in use", fix)
     found = f"{len(gpus.names)} GPU" + ("s" if len(gpus.names) != 1 else "")
     if gpus.names:
         found += f" ({', '.join(sorted(set(gpus.names)))})"

@@ -3,10 +3,11 @@
 import json
 from pathlib import Path
 
-from stackctl import checks, compose, envcheck, facts, filechecks, keys, mode, programs
+from stackctl import checks, envcheck, facts, filechecks, keys, mode, programs
 from stackctl.checks import Check
 from stackctl.config import Config
 from stackctl.console import Console
+from stackctl.containers import Containers
 from stackctl.errors import FAILED, StackError
 from stackctl.layout import Layout
 
@@ -54,7 +55,7 @@ def disk(layout: Layout, chosen: mode.Mode) -> Check:
         needed = checks.LOCAL_FIRST_RUN if first else checks.LOCAL_LATER
         return checks.disk(str(layout.root), facts.read_free(layout.run), needed)
     place = facts.docker_root() or Path("/")
-    first = mode.recorded(layout.mode_file) != chosen
+    first = mode.proven(layout.mode_file) != chosen
     needed = checks.DOCKER_FIRST_RUN[chosen] if first else checks.DOCKER_LATER
     return checks.disk(str(place), facts.read_free(place), needed)
 
@@ -75,7 +76,7 @@ def is_ours(layout: Layout, chosen: mode.Mode, number: int, holder: facts.Listen
     if holder and holder.cwd.startswith(f"{layout.run}/"):
         return True
     in_docker = {chosen, mode.recorded(layout.mode_file)} & {"gpu", "cpu"}
-    return bool(in_docker) and compose.publishes(layout, number)
+    return bool(in_docker) and Containers(layout.root).publish(number)
 
 
 def token(layout: Layout) -> list[Check]:

@@ -159,6 +159,10 @@ def write_atomically(path: Path, text: str, mode: int) -> None:
             os.fsync(stream.fileno())
         temporary.chmod(mode)
         temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        # A write that fails does not say where.
+        raise OSError(error.errno, error.strerror, str(path)) from error
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

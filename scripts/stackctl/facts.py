@@ -14,6 +14,7 @@ from pathlib import Path
 from stackctl import process
 from stackctl.mode import Engine, Gpus
 
+PCI_DEVICES = Path("/sys/bus/pci/devices")
 GPU_QUERY = ("nvidia-smi", "--query-gpu=index,name", "--format=csv,noheader")
 
 
@@ -75,14 +76,29 @@ def parse_compose(done: process.Result) -> str:
     return found.group() if done.rc == 0 and found else ""
 
 
-def read_gpus() -> Gpus:
-    return parse_gpus(process.run(GPU_QUERY, timeout=60))
+def read_gpus(bus: Path = PCI_DEVICES) -> Gpus:
+    done = process.run(GPU_QUERY, timeout=60)
+    if done.rc == process.NOT_FOUND:
+        return Gpus(driverless=count_nvidia(bus))
+    return parse_gpus(done)
+
+
+def count_nvidia(bus: Path) -> int:
+    """NVIDIA's display controllers (PCI class 0x03, vendor 0x10de) under /sys/bus/pci/devices."""
+    return sum(_is_nvidia(device) for device in bus.glob("*"))
+
+
+def _is_nvidia(device: Path) -> bool:
+    try:
+        vendor = (device / "vendor").read_text(encoding="ascii").strip()
+        kind = (device / "class").read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return False
+    return vendor == "0x10de" and kind.startswith("0x03")
 
 
 def parse_gpus(done: process.Result) -> Gpus:
     """From `nvidia-smi --query-gpu=index,name --format=csv,noheader`."""
-    if done.rc == process.NOT_FOUND:
-        return Gpus()
     if "no devices were found" in (done.out + done.err).lower():
         return Gpus()
     if done.rc != 0:

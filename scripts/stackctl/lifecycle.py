@@ -8,15 +8,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from stackctl import facts, http, mode, ports, programs, status, wait
-from stackctl.compose import SERVICES, ComposeStack
+from stackctl.compose import ComposeStack
 from stackctl.config import Config
 from stackctl.console import Console
+from stackctl.containers import SERVICES
 from stackctl.errors import USAGE, problem
 from stackctl.layout import Layout
 from stackctl.local import LocalStack, tail
 from stackctl.mode import Mode
 from stackctl.supervisor import leftovers
 
+Stack = LocalStack | ComposeStack
 QUIET_S = 1.0  # what takes longer is explained
 ALIVE_S = 30.0  # a gateway starts in one second, nginx finds it again within four
 READY_S = {"gpu": 7200.0, "cpu": 1800.0, "local": 900.0}
@@ -30,7 +32,7 @@ def mode_in_force(layout: Layout, config: Config) -> Mode:
     return mode.decide(config.get("STACK_MODE"), facts.read_engine(), facts.read_gpus())
 
 
-def stack_of(layout: Layout, config: Config, chosen: Mode) -> LocalStack | ComposeStack:
+def stack_of(layout: Layout, config: Config, chosen: Mode) -> Stack:
     return LocalStack(layout, config) if chosen == "local" else ComposeStack(layout)
 
 

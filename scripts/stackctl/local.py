@@ -39,8 +39,8 @@ class LocalStack:
     def is_running(self) -> bool:
         return any(state.is_up for state in self._supervisor.states().values())
 
-    def start(self) -> list[str]:
-        """Bring the processes to the wanted settings; returns those that were (re)started."""
+    def start(self, console: Console) -> None:
+        """Bring the processes to the wanted settings, and say which were (re)started."""
         layout = self._layout
         for folder in (layout.logs, layout.programs, layout.nginx_out):
             folder.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,8 @@ class LocalStack:
             programs.gateway(layout, self._config, ports),
         )
         changed = [program.name for program in wanted if self._apply(program)]
-        return changed + self._apply_nginx(ports)
+        changed += self._apply_nginx(ports)
+        console.line(f"  started: {', '.join(changed)}" if changed else "  nothing changed")
 
     def _start_supervisor(self) -> None:
         text = configuration(self._layout, programs.managed(self._config))
@@ -109,7 +110,9 @@ class LocalStack:
                     return None
                 return f"supervisord is gone; see {self._layout.logs / 'supervisord.log'}"
             ended = [
-                n for n in programs.ORDER if not states[n].is_up or states[n].since != before[n]
+                n
+                for n in programs.ORDER
+                if not states[n].is_up or states[n].since != before.get(n, states[n].since)
             ]
             return self.reason(ended[0]) if ended else None
 

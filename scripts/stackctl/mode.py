@@ -10,6 +10,7 @@ Mode = Literal["gpu", "cpu", "local"]
 EngineState = Literal["ok", "absent", "refused"]
 MODES: tuple[Mode, ...] = ("gpu", "cpu", "local")
 CHOICES = ("auto", *MODES)
+STARTING = " (starting)"
 BOOTSTRAP = (
     "curl -fsSL https://get.docker.com | sh && nvidia-ctk runtime configure --runtime=docker"
     " && systemctl restart docker"
@@ -27,19 +28,36 @@ class Engine:
 
 @dataclass(frozen=True)
 class Gpus:
-    """GPUs as nvidia-smi counts them; `error` is its reason when it is there but fails."""
+    """GPUs as nvidia-smi counts them; `error` is its reason when it is there but fails, and
+    `driverless` the number of NVIDIA GPUs on the PCI bus when there is no nvidia-smi."""
 
     names: tuple[str, ...] = ()
     error: str = ""
+    driverless: int = 0
 
 
 def recorded(path: Path) -> Mode | None:
-    """The mode the last `up` wrote down, if it did."""
+    """The mode the last `up` wrote down, whether or not it became ready."""
+    word = _record(path).removesuffix(STARTING)
+    return next((mode for mode in MODES if mode == word), None)
+
+
+def proven(path: Path) -> Mode | None:
+    """The recorded mode when an `up` in it has been ready: all it needs is on this host."""
+    return None if _record(path).endswith(STARTING) else recorded(path)
+
+
+def record(path: Path, mode: Mode, *, ready: bool) -> None:
+    """Write down the mode. What was ready once stays so until another mode starts."""
+    if ready or proven(path) != mode:
+        path.write_text(f"{mode}{'' if ready else STARTING}\n", encoding="ascii")
+
+
+def _record(path: Path) -> str:
     try:
-        text = path.read_text(encoding="ascii").strip()
+        return path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
-        return None
-    return next((mode for mode in MODES if mode == text), None)
+        return ""
 
 
 def decide(wanted: str, engine: Engine, gpus: Gpus) -> Mode:
@@ -65,7 +83,7 @@ def decide(wanted: str, engine: Engine, gpus: Gpus) -> Mode:
 
 
 def _automatic(engine: Engine, gpus: Gpus) -> Mode:
-    if gpus.error:
+    if gpus.error or gpus.driverless:
         _demand_gpu(gpus)
     if gpus.names:
         return _with_engine("gpu", engine)
@@ -78,6 +96,13 @@ def _demand_gpu(gpus: Gpus) -> None:
             f"nvidia-smi that fails: {gpus.error}",
             "a working NVIDIA driver",
             "reboot or reinstall the driver (or STACK_MODE=cpu or local, which use no GPU)",
+        )
+    if gpus.driverless:
+        raise problem(
+            f"{gpus.driverless} NVIDIA GPU on the PCI bus and no nvidia-smi",
+            "the NVIDIA driver",
+            "install it (Ubuntu: sudo ubuntu-drivers install, then reboot), or STACK_MODE=cpu or"
+            " local, which use no GPU",
         )
     if not gpus.names:
         raise problem(

@@ -134,9 +134,16 @@ def follow(
         rc = child.wait()
     text = "".join(f"{line}\n" for line in kept)
     if log is not None:
+        _keep(log, text)
+    return Result(rc, text, "")
+
+
+def _keep(log: Path, text: str) -> None:
+    try:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(text, encoding="utf-8")
-    return Result(rc, text, "")
+    except OSError as error:  # a write that fails does not say where
+        raise OSError(error.errno, error.strerror, error.filename or str(log)) from error
 
 
 def _lines(child: subprocess.Popen[bytes]) -> Iterator[str | None]:

@@ -1,5 +1,6 @@
 """`up`: checked, started, followed, asked one question; one clear reason when it cannot be."""
 
+import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -8,12 +9,13 @@ from typing import Any
 
 from stackctl import canary, doctor, facts, http, init, keys, lifecycle, mode, wait
 from stackctl import config as settings
-from stackctl.compose import ComposeStack
 from stackctl.config import Config
 from stackctl.console import Console
 from stackctl.errors import FAILED, StackError
 from stackctl.layout import Layout
-from stackctl.local import LocalStack
+from stackctl.lifecycle import Stack
+
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def up(layout: Layout, console: Console, timeout_s: float | None) -> int:
@@ -31,12 +33,10 @@ def up(layout: Layout, console: Console, timeout_s: float | None) -> int:
         return FAILED
     lifecycle.leave_other_mode(layout, config, chosen, console)
     init.keep_compose_file(layout, config, chosen)
-    _remember(layout, chosen)
-    limit = timeout_s or lifecycle.READY_S[chosen]
-    if chosen == "local":
-        status = _up_local(layout, config, console, limit)
-    else:
-        status = _up_docker(layout, config, console, limit)
+    mode.record(layout.mode_file, chosen, ready=False)
+    stack = lifecycle.stack_of(layout, config, chosen)
+    status = _bring_up(stack, config.url, console, timeout_s or lifecycle.READY_S[chosen])
+    mode.record(layout.mode_file, chosen, ready=True)
     reply, counted = _canary(layout, config, status)
     _final_screen(console, config, chosen, status, reply, counted)
     console.line(f"ready after {time.monotonic() - began:.0f} s. Next: make chat")
@@ -54,49 +54,18 @@ def _because(config: Config, chosen: mode.Mode) -> str:
     return f" ({why[chosen]})"
 
 
-def _remember(layout: Layout, chosen: mode.Mode) -> None:
-    layout.mode_file.write_text(f"{chosen}\n", encoding="ascii")
-
-
-def _up_local(
-    layout: Layout, config: Config, console: Console, timeout_s: float
-) -> Mapping[str, Any]:
-    stack = LocalStack(layout, config)
+def _bring_up(stack: Stack, url: str, console: Console, timeout_s: float) -> Mapping[str, Any]:
+    """The ready /status of the stack with the settings in force."""
     was_running = stack.is_running()
     stack.prepare(console)
-    now = time.time()
     with _undone_on_failure(stack, was_running):
-        changed = stack.start()
-        console.line(f"  started: {', '.join(changed)}" if changed else "  nothing changed")
-        not_before = now if "vllm" in changed else 0.0
-        return wait.until_ready(
-            config.url, console, stack.watch(), not_before=not_before, timeout_s=timeout_s
-        )
-
-
-def _up_docker(
-    layout: Layout, config: Config, console: Console, timeout_s: float
-) -> Mapping[str, Any]:
-    stack = ComposeStack(layout)
-    was_running = stack.is_running()
-    stack.build(console)
-    stack.check_gateway()
-    with _undone_on_failure(stack, was_running):
-        if not was_running:
-            stack.front()
-        stack.fetch(console)
-        stack.up()
-        return wait.until_ready(
-            config.url,
-            console,
-            stack.watch(),
-            not_before=stack.started_at("vllm"),
-            timeout_s=timeout_s,
-        )
+        stack.start(console)
+        began = stack.started_at("vllm")
+        return wait.until_ready(url, console, stack.watch(), not_before=began, timeout_s=timeout_s)
 
 
 @contextmanager
-def _undone_on_failure(stack: LocalStack | ComposeStack, was_running: bool) -> Iterator[None]:
+def _undone_on_failure(stack: Stack, was_running: bool) -> Iterator[None]:
     """A first start that fails leaves nothing behind. A stack that was there before keeps its
     front, which tells clients the phase, and loses only an engine that did not come up."""
     began = time.time()
@@ -104,12 +73,28 @@ def _undone_on_failure(stack: LocalStack | ComposeStack, was_running: bool) -> I
         yield
     except BaseException:
         # Whatever fails here, too, must not hide the first reason.
-        with suppress(StackError, OSError, HTTPException):
+        with _undisturbed(), suppress(StackError, OSError, HTTPException, KeyboardInterrupt):
             if not was_running:
                 stack.stop()
             elif stack.started_at("vllm") >= began - 1:
                 stack.stop_engine()
         raise
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A session that is closed sends more than one signal, and the next must not end the undoing
+    half-way. Ctrl-C still does."""
+    before = {number: signal.signal(number, _nothing) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _nothing(*_: object) -> None:
+    """Not SIG_IGN: programs that are started meanwhile would inherit that."""
 
 
 def _canary(

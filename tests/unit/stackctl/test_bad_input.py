@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from common.checkout import Checkout
+from stackctl import envfile, process
+from stackctl.errors import of_host
 
 DATA = Path(__file__).parent / "data"
 LOCAL = {"STACK_MODE": "local"}
@@ -204,3 +210,59 @@ def test_no_python(checkout: Checkout) -> None:
 def test_wrong_use(checkout: Checkout) -> None:
     assert checkout.stack("fly").returncode == 2
     assert checkout.stack("key", "show", "nobody").returncode == 2
+
+
+def one_line(checkout: Checkout, verb: str, *words: str) -> None:
+    """`verb` is refused by the host: status 1 and one line."""
+    done = checkout.stack(verb, env=LOCAL)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    for word in (*words, "fix:"):
+        assert word in done.stderr
+
+
+def test_a_file_where_a_folder_belongs(checkout: Checkout) -> None:
+    shutil.rmtree(checkout.root / ".run")
+    (checkout.root / ".run").write_text("")
+    one_line(checkout, "up", "/.run", "remove the file")
+
+
+def test_a_folder_of_another_user() -> None:
+    error = PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/srv/stack/.env")
+    assert of_host(error) == "/srv/stack/.env: Permission denied; fix: correct its owner and mode"
+
+
+def test_a_full_disk_is_named_with_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space") as caught:
+        envfile.write_atomically(tmp_path / ".env", "A=1\n", 0o644)
+    line = of_host(caught.value)
+    assert line == f"{tmp_path}/.env: No space left on device; fix: free some disk"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_log_on_a_full_disk(tmp_path: Path) -> None:
+    log = tmp_path / "build.log"
+    log.symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space") as caught:
+        process.follow(["echo", "hello"], lambda _: None, log=log)
+    assert str(log) in of_host(caught.value)
+
+
+def test_nohup_is_respected(checkout: Checkout) -> None:
+    script = (
+        "import signal\nfrom stackctl import __main__ as cli\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\ncli.main()\n"
+        "assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "key", "list"],
+        env=checkout.env({"PYTHONPATH": str(checkout.root / "scripts")}),
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -72,6 +72,12 @@ def test_gpu_count(count: int, wanted: str, mode: Mode, status: str) -> None:
         assert f"TENSOR_PARALLEL_SIZE={count}" in check.fix
 
 
+def test_a_gpu_without_its_driver_is_said() -> None:
+    check = checks.gpu_count(Gpus(driverless=2), "1", "cpu")
+    assert check.status == "warn"
+    assert "2 NVIDIA GPU without its driver" in check.line
+
+
 def test_port() -> None:
     busy = "Address already in use"
     assert checks.port("127.0.0.1", 8080, "", None, ours=False).status == "ok"

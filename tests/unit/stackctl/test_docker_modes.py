@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 from common.checkout import Checkout
-from stackctl import compose, reasons
-from stackctl.layout import Layout
 
 DATA = Path(__file__).parent / "data"
 Fake = Callable[..., None]
@@ -66,7 +67,7 @@ def front() -> Iterator[int]:
     server.server_close()
 
 
-def host(checkout: Checkout) -> Answers:
+def host(checkout: Checkout, started: str = "2027-01-15T08:00:00.1Z") -> Answers:
     # Not the first run, so that the test does not depend on how much disk this host has.
     (checkout.root / ".run" / "mode").write_text("cpu\n")
     return [
@@ -74,7 +75,7 @@ def host(checkout: Checkout) -> Answers:
         (["compose", "version"], 0, "2.40.3\n", ""),
         (["info"], 0, f"{checkout.root}\n", ""),
         (["inspect", "--format", "{{.RestartCount}}"], 0, "0\n", ""),
-        (["inspect", "--format", "{{.State.StartedAt}}"], 0, "2027-01-15T08:00:00.1Z\n", ""),
+        (["inspect", "--format", "{{.State.StartedAt}}"], 0, f"{started}\n", ""),
     ]
 
 
@@ -111,6 +112,55 @@ def test_up_in_cpu_mode(checkout: Checkout, fake: Fake, front: int) -> None:
     fake("docker", [*host(checkout), (["compose", "down"], 0, "", "")])
     assert checkout.stack("down").returncode == 0
     assert calls(checkout)[-1] == "compose down --remove-orphans"
+
+
+def test_a_first_up_is_recorded_as_done_only_when_it_is(checkout: Checkout, fake: Fake) -> None:
+    answers = host(checkout)
+    (checkout.root / ".run" / "mode").write_text("local\n")
+    fake("docker", [*answers, (["compose", "ps"], 0, "", "")])  # cannot build
+    checkout.set_env(NGINX_PORT="18122")
+    checkout.stack("up")
+    report = json.loads(checkout.stack("doctor", "--json").stdout)
+    disk = next(check for check in report["checks"] if check["name"] == "disk")
+    assert (checkout.root / ".run" / "mode").read_text() != "cpu\n"
+    assert disk["status"] == "ok" or "12 GiB" in disk["wanted"]
+
+
+def test_an_unchanged_build_keeps_its_digest(checkout: Checkout, fake: Fake) -> None:
+    seen = checkout.home / "environment"
+    fake("docker", [*host(checkout), (["compose", "ps"], 0, "", "")])
+    known = (checkout.bin / "docker").read_text().removeprefix("#!/bin/sh\n")
+    note = f'case "$*" in *build) env > {seen} ;; esac\n'
+    checkout.program("docker", f"#!/bin/sh\n{note}{known}")
+    checkout.set_env(NGINX_PORT="18121")
+    checkout.stack("up")
+    environment = seen.read_text().splitlines()
+    assert "BUILDX_NO_DEFAULT_ATTESTATIONS=1" in environment
+    assert not any(line.startswith("PYTHONPATH=") for line in environment)
+
+
+@pytest.mark.parametrize("step", ["run", "up"])
+def test_a_gpu_that_docker_cannot_hand_over(checkout: Checkout, fake: Fake, step: str) -> None:
+    said = 'Error response from daemon: could not select device driver "nvidia"\n'
+    front = ["compose", "up", "--detach", "--no-build", "--no-deps", "nginx", "gateway"]
+    fake(
+        "docker",
+        [
+            *host(checkout),
+            (["compose", "--progress"], 0, "", ""),
+            CHECKED,
+            (front, 0, "", ""),
+            (["compose", step], 125, "", said),
+            (["compose", "run"], 0, "model: ready: M in /m\n", ""),
+            (["compose", "ps"], 0, "", ""),
+            (["compose", "down"], 1, "", "and this fails, too\n"),
+        ],
+    )
+    checkout.set_env(NGINX_PORT="18125")
+    done = checkout.stack("up")
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "nvidia-ctk runtime configure" in done.stderr
 
 
 def test_a_download_that_fails_is_the_reason(checkout: Checkout, fake: Fake) -> None:
@@ -179,20 +229,6 @@ def test_a_crash_loop_is_seen_at_once(checkout: Checkout, fake: Fake) -> None:
     assert done.stderr == "stack: vllm stopped: no GPU memory; fix: lower it\n"
 
 
-def test_docker_time() -> None:
-    assert compose.parse_time("2027-01-15T08:00:00.123456789Z") == 1_800_000_000
-    assert compose.parse_time("") == 0.0
-
-
-def test_ps_of_both_forms() -> None:
-    lines = compose.parse_ps(PS)
-    rows = ",".join(PS.splitlines())
-    assert compose.parse_ps(f"[{rows}]") == lines
-    assert {c.service: c.published for c in lines} == {"gateway": (), "model": (), "nginx": (8080,)}
-    assert [c.exit_code for c in lines] == [0, 14, 0]
-    assert compose.parse_ps("") == []
-
-
 def test_a_gateway_that_refuses_its_settings_is_asked_before_anything_changes(
     checkout: Checkout, fake: Fake
 ) -> None:
@@ -200,7 +236,7 @@ def test_a_gateway_that_refuses_its_settings_is_asked_before_anything_changes(
     fake(
         "docker",
         [
-            *host(checkout),
+            *host(checkout, started="2020-01-15T08:00:00.1Z"),
             (["compose", "--progress"], 0, "", ""),
             ([*CHECK, "--check"], 2, "", f" Container x Creating\n{line}\n"),
             (["compose", "ps"], 0, RUNNING, ""),
@@ -208,41 +244,38 @@ def test_a_gateway_that_refuses_its_settings_is_asked_before_anything_changes(
     )
     done = checkout.stack("up")
     assert (done.returncode, done.stderr) == (2, f"stack: {line}\n")
-    assert not any(call.startswith(("compose up", "compose down")) for call in calls(checkout))
+    assert not any(
+        call.startswith(("compose up", "compose stop", "compose down")) for call in calls(checkout)
+    )
 
 
-def test_a_container_of_compose_run_is_not_the_service() -> None:
-    rows = [json.loads(line) for line in RUNNING.splitlines()]
-    once = {**rows[1], "State": "exited", "Labels": "a=b,com.docker.compose.oneoff=True"}
-    found = {c.service: c.state for c in compose.parse_ps(json.dumps([*rows, once]))}
-    assert found == {"gateway": "running", "vllm": "running", "nginx": "running"}
-
-
-def test_docker_that_does_not_answer_once_is_no_reason_to_stop(
-    checkout: Checkout, fake: Fake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake("docker", [*host(checkout), (["compose", "ps"], 0, RUNNING, "")])
-    monkeypatch.setenv("PATH", str(checkout.bin))
-    trouble = compose.ComposeStack(Layout(checkout.root)).watch()
-    assert trouble() is None
-    fake("docker", [*host(checkout), (["compose", "ps"], 1, "", "daemon is busy\n")])
-    answers = [trouble() for _ in range(compose.PATIENCE)]
-    assert answers[:-1] == [None] * (compose.PATIENCE - 1)
-    assert answers[-1] == "docker compose ps: daemon is busy"
-
-
-@pytest.mark.parametrize(
-    ("said", "fix"),
-    [
-        (
-            'could not select device driver "nvidia" with capabilities: [[gpu]]',
-            "nvidia-ctk runtime configure",
-        ),
-        (
-            "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=13.0",
-            "VLLM_IMAGE=vllm/vllm-openai:v0.32.0-cu129",
-        ),
-    ],
-)
-def test_a_gpu_that_docker_cannot_hand_over(said: str, fix: str) -> None:
-    assert fix in reasons.telling(["Error response from daemon: " + said, "exit status 1"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_start_is_undone(checkout: Checkout, fake: Fake, number: int) -> None:
+    started = checkout.home / "downloading"
+    fake(
+        "docker",
+        [
+            *host(checkout),
+            (["compose", "--progress"], 0, "", ""),
+            CHECKED,
+            (["compose", "up"], 0, "", ""),
+            (["compose", "ps"], 0, "", ""),
+            (["compose", "down"], 0, "", ""),
+        ],
+    )
+    known = (checkout.bin / "docker").read_text().removeprefix("#!/bin/sh\n")
+    sleep = 'exec python3 -c "import time; time.sleep(60)"'
+    slow = f'case "$*" in *model) : > {started}; {sleep} ;; esac\n'
+    checkout.program("docker", f"#!/bin/sh\n{slow}{known}")
+    checkout.set_env(NGINX_PORT="18126")
+    with subprocess.Popen(
+        [checkout.root / "scripts" / "stack", "up"],
+        env=checkout.env(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as running:  # fmt: skip
+        waited = time.monotonic() + 30
+        while not started.exists() and time.monotonic() < waited:
+            time.sleep(0.05)
+        running.send_signal(number)
+        _, err = running.communicate(timeout=30)
+    assert (running.returncode, err) == (130, "stack: interrupted\n")
+    assert calls(checkout)[-1] == "compose down --remove-orphans"

@@ -48,7 +48,6 @@ def test_compose_versions() -> None:
     [
         (Result(0, capture("nvidia-smi-h200.csv"), ""), Gpus(("NVIDIA H200",))),
         (Result(0, capture("nvidia-smi-h200-x2.csv"), ""), Gpus(("NVIDIA H200",) * 2)),
-        (Result(NOT_FOUND, "", "not found"), Gpus()),
         (Result(6, "No devices were found\n", ""), Gpus()),
     ],
 )
@@ -79,3 +78,21 @@ def test_an_address_of_another_host_cannot_be_bound() -> None:
 
 def test_free_space_of_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
     assert facts.read_free(tmp_path / "not" / "yet") > 0
+
+
+def test_nvidia_gpus_on_the_pci_bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = {
+        "0000:01:00.0": ("0x10de", "0x030000"),
+        "0000:02:00.0": ("0x10de", "0x030200"),
+        "0000:02:00.1": ("0x10de", "0x040300"),  # a card's own sound
+        "0000:00:02.0": ("0x8086", "0x030000"),
+    }
+    for name, (vendor, kind) in devices.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "vendor").write_text(f"{vendor}\n")
+        (tmp_path / name / "class").write_text(f"{kind}\n")
+    (tmp_path / "0000:03:00.0").mkdir()  # went away meanwhile
+    assert facts.count_nvidia(tmp_path) == 2
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert facts.read_gpus(tmp_path).driverless == 2
+    assert facts.read_gpus(tmp_path / "none") == Gpus()

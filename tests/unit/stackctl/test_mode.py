@@ -1,14 +1,17 @@
 """auto picks by what the host has, and never falls back silently."""
 
+from pathlib import Path
+
 import pytest
 from stackctl.errors import StackError
-from stackctl.mode import Engine, Gpus, decide
+from stackctl.mode import Engine, Gpus, decide, proven, record, recorded
 
 OK = Engine("ok", version="28.0.0")
 ABSENT = Engine("absent", "no docker command")
 REFUSED = Engine("refused", "permission denied")
 ONE = Gpus(("NVIDIA H200",))
 NONE = Gpus()
+DRIVERLESS = Gpus(driverless=1)
 BROKEN = Gpus(error="NVIDIA-SMI has failed because it couldn't communicate with the driver")
 
 
@@ -22,6 +25,8 @@ BROKEN = Gpus(error="NVIDIA-SMI has failed because it couldn't communicate with 
         ("cpu", OK, ONE, "cpu"),
         ("local", REFUSED, BROKEN, "local"),
         ("cpu", OK, BROKEN, "cpu"),
+        ("cpu", OK, DRIVERLESS, "cpu"),
+        ("local", ABSENT, DRIVERLESS, "local"),
     ],
 )
 def test_choice(wanted: str, engine: Engine, gpus: Gpus, expected: str) -> None:
@@ -37,6 +42,9 @@ def test_choice(wanted: str, engine: Engine, gpus: Gpus, expected: str) -> None:
         ("auto", OK, BROKEN, "couldn't communicate with the driver"),
         ("auto", ABSENT, BROKEN, "couldn't communicate with the driver"),
         ("gpu", OK, NONE, "no NVIDIA GPU"),
+        ("gpu", OK, DRIVERLESS, "ubuntu-drivers"),
+        ("auto", OK, DRIVERLESS, "STACK_MODE=cpu or local"),
+        ("auto", ABSENT, DRIVERLESS, "STACK_MODE=cpu or local"),
         ("gpu", ABSENT, ONE, "no usable Docker engine"),
         ("cpu", ABSENT, NONE, "STACK_MODE=local"),
         ("cpu", REFUSED, NONE, "usermod"),
@@ -50,3 +58,15 @@ def test_refusal_has_its_fix(wanted: str, engine: Engine, gpus: Gpus, words: str
     assert words in line
     assert "fix:" in line
     assert "\n" not in line
+
+
+def test_a_mode_is_proven_once_it_was_ready(tmp_path: Path) -> None:
+    path = tmp_path / "mode"
+    assert (recorded(path), proven(path)) == (None, None)
+    record(path, "cpu", ready=False)
+    assert (recorded(path), proven(path)) == ("cpu", None)
+    record(path, "cpu", ready=True)
+    record(path, "cpu", ready=False)
+    assert (recorded(path), proven(path)) == ("cpu", "cpu")
+    record(path, "gpu", ready=False)
+    assert (recorded(path), proven(path)) == ("gpu", None)
