@@ -41,7 +41,7 @@ def test_a_name_that_the_gateway_refuses_is_refused_by_the_cli(layout: Layout, n
     assert layout.api_keys.read_text() == ""
 
 
-@pytest.mark.parametrize("expires", ["2027-01-31", "2027-01-31T12:00:00Z", "9999-12-31"])
+@pytest.mark.parametrize("expires", ["2027-01-31", "2027-01-31T12:00:00Z", "9000-12-31"])
 def test_restrictions_of_the_cli_are_taken(layout: Layout, expires: str) -> None:
     limits = cli.Restrictions(("default", 'org/"quoted"\\'), cli.parse_expiry(expires))
     value = cli.add(layout, "limited", limits)
