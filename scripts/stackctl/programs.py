@@ -145,7 +145,6 @@ def nginx_variables(layout: Layout, config: Config, ports: Ports) -> dict[str, s
         "STACK_GATEWAY": f"{LOOPBACK}:{ports.gateway}",
         "STACK_RESOLVER": LOOPBACK,
         "STACK_MAX_BODY": config.get("GATEWAY_MAX_BODY_BYTES", MAX_BODY),
-        "STACK_PREFIX": str(layout.nginx_out),
         "STACK_ACCESS_LOG": "/dev/stdout",
         "STACK_ERROR_LOG": "stderr",
     }

@@ -12,11 +12,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 # What scripts/stack itself needs of a host; docker and nvidia-smi are left out on purpose.
-NOT_CLONED = frozenset(
-    {".git", ".venv", ".run", "bench-results", "__pycache__", "tests", ".hypothesis"}
-    | {".mypy_cache", ".pytest_cache", ".ruff_cache"}
-)
-SECRETS = Path("secrets")
 HOST_PROGRAMS = ("sh", "dirname", "readlink", "sed", "rm", "make", "awk", "env", "chmod")
 
 
@@ -77,10 +72,12 @@ def make(folder: Path) -> Checkout:
 
 
 def tracked() -> list[str]:
-    """Files a clone has, without tests: none that .gitignore names, no secrets."""
-    found = []
-    for folder, folders, files in os.walk(ROOT):
-        here = Path(folder).relative_to(ROOT)
-        folders[:] = [name for name in folders if name not in NOT_CLONED and here / name != SECRETS]
-        found += [str(here / name) for name in files if name != ".env"]
-    return [*found, "secrets/README.md", "secrets/.gitignore"]
+    """Files a clone has, and new ones that git does not ignore; without the tests."""
+    done = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [name for name in done.stdout.split("\0") if name and not name.startswith("tests/")]

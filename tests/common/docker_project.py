@@ -13,7 +13,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,17 +22,11 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from common.compose import ROOT
+from common.net import free_port
 
 T = TypeVar("T")
 PREFIX = "stacktest-"
 BUILD_S = 900  # a first build installs the gateway's packages and materialises the model
-
-
-def free_port() -> int:
-    """A loopback port that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_until(ask: Callable[[], T], timeout_s: float, what: str) -> T:

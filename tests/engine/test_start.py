@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -14,17 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from common.net import free_port
 from launcher import manifest
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 240  # 35 s on two idle cores
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def get(url: str, body: dict[str, object] | None = None) -> dict[str, Any]:

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from collections.abc import Callable
 
 import pytest
 from common.fake_vllm import Behaviour, FakeVLLM
+from common.net import free_port
 from common.rawhttp import Client, build, once
 from common.script import Fin, Pause, Send, Step, answer, sse_head, stream
 from common.servers import AUTH, CHAT, GatewayProcess, wait_until
 
 Start = Callable[..., GatewayProcess]
 STREAM = b'{"stream":true}'
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def send_and_wait(gateway: GatewayProcess, client: Client, in_flight: int, queued: int) -> None:

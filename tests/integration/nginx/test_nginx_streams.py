@@ -7,7 +7,8 @@ from statistics import median
 
 import pytest
 from common.fake_vllm import FakeVLLM
-from common.front import Front, free_port
+from common.front import Front
+from common.net import free_port
 from common.rawhttp import Client, Reply
 from common.script import Fin, Pause, Reset, Send, Step, chunk, delta_event, sse_head
 

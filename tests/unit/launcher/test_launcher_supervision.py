@@ -17,16 +17,11 @@ from typing import Any
 
 import pytest
 import scripted_vllm
+from common.net import free_port
 from launcher import manifest
 
 ROOT = Path(__file__).resolve().parents[3]
 LOGS = Path(__file__).parent / "logs"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def until(condition: Callable[[], object], seconds: float = 20) -> bool:

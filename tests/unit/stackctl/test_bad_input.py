@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from common.checkout import Checkout
+from common.net import free_port
 from stackctl import envfile, process
 from stackctl.errors import of_host
 
@@ -185,12 +186,6 @@ def test_no_network_on_the_first_run(checkout: Checkout) -> None:
     }  # fmt: skip
     up(checkout, 1, "no network", "HTTPS_PROXY", env=offline)
     assert not (checkout.root / ".run" / "supervisord.conf").exists()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_two_at_once(checkout: Checkout) -> None:
