@@ -8,6 +8,8 @@
     ├── ModelNotAllowed             403     model_not_allowed
     ├── NotFound                    404     not_found | model_not_found
     ├── MethodNotAllowed            405     method_not_allowed       + Allow
+    ├── RateLimited                 429     rate_limit_exceeded      + Retry-After, x-ratelimit-*
+    │   └── TokensLimited           429     rate_limit_exceeded      (type tokens)
     ├── Unexpected                  500     internal_error
     ├── UpstreamFailed              502     upstream_error
     ├── Unavailable                 503     (the stack cannot take it now)   + Retry-After
@@ -77,6 +79,22 @@ class MethodNotAllowed(GatewayError):
     def __init__(self, allowed: list[str]) -> None:
         names = ", ".join(sorted(allowed))
         super().__init__(f"This path takes {names} only.", [(b"allow", names.encode())])
+
+
+class RateLimited(GatewayError):
+    """A limit of this key. Retry-After in whole seconds: OpenAI's clients wait up to 60 s. The
+    type is OpenAI's word for the kind of limit.
+    """
+
+    status, type, code = 429, "requests", "rate_limit_exceeded"
+
+    def __init__(self, message: str, retry_after_s: int, headers: Headers) -> None:
+        retry = (b"retry-after", str(retry_after_s).encode())
+        super().__init__(message, [retry, *headers])
+
+
+class TokensLimited(RateLimited):
+    type = "tokens"
 
 
 class Unexpected(GatewayError):

@@ -5,55 +5,45 @@ name = "default"                     # in logs and metrics, never the key itself
 key = "sk-…"                         # or: sha256 = "…" (of the key, hex)
 expires = 2027-01-31T00:00:00Z       # optional; a plain date counts to its end, UTC
 models = ["default"]                 # optional allow-list
+requests_per_minute = 60             # optional, in any 60 seconds
+tokens_per_minute = 100_000          # optional, prompt and completion together
+max_concurrency = 8                  # optional, running or waiting at one time
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 import tomllib
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import datetime
 from pathlib import Path
+
+from gateway import keyfields
+from gateway.keyfields import LARGEST, KeyFileError, digest
+
+__all__ = ["Key", "KeyFileError", "Keys", "digest", "parse_keys", "read_keys"]
 
 # Far above any sensible number of keys, far below what would hurt to read twice a second.
 MAX_FILE = 1 << 20
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_KEY = re.compile(r"[!-~]{8,512}")
-_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
-# Whole values only, since a random token may spell any of these words somewhere: one in angle
-# brackets, one of such words alone, one of a single character over and over.
-_PLACEHOLDER = re.compile(
-    r"<.*>"
-    r"|(?:(?:sk|change|replace|me|this|placeholder|insert|put|my|your|api|key|token|secret"
-    r"|password|example|here|please|x|\.|\*)[-_]?)+"
-    r"|(?:sk-)?(.)\1*",
-    re.IGNORECASE,
-)
-_LIMITS = ("requests_per_minute", "tokens_per_minute", "max_concurrency")
-_FIELDS = {"name", "key", "sha256", "expires", "models"}
-
-
-class KeyFileError(Exception):
-    """The file cannot be used; the message is one line and holds no key."""
+_FIELDS = {"name", "key", "sha256", "expires", "models", *LARGEST}
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One caller. `expires`: aware; `models`: None means all."""
+    """One caller. `expires`: aware. None means: never, all models, no such limit."""
 
     name: str
     digest: bytes
     expires: datetime | None = None
     models: frozenset[str] | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    max_concurrency: int | None = None
 
 
 Keys = dict[bytes, Key]  # by SHA-256 digest of the key's bytes
-
-
-def digest(key: bytes) -> bytes:
-    return hashlib.sha256(key).digest()
 
 
 def read_keys(path: Path) -> Keys:
@@ -128,67 +118,15 @@ def _key(number: int, table: object) -> Key:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise KeyFileError(f'key {number} has no plain name; fix: name = "letters, digits, . _ -"')
     _check_fields(name, table)
-    return Key(name, _digest_of(name, table), _expiry(name, table), _models(name, table))
+    limits = [keyfields.limit(name, table, field) for field in LARGEST]
+    expires, models = keyfields.expiry(name, table), keyfields.models(name, table)
+    return Key(name, keyfields.digest_of(name, table), expires, models, *limits)
 
 
 def _check_fields(name: str, table: dict[str, object]) -> None:
-    limits = [limit for limit in _LIMITS if limit in table]
-    if limits:
-        raise KeyFileError(
-            f"key {name!r} sets {limits[0]}, which this version does not enforce; fix: remove it"
-        )
     unknown = sorted(set(table) - _FIELDS)
     if unknown:
         raise KeyFileError(f"key {name!r} has an unknown field {unknown[0]!r}; fix: remove it")
-
-
-def _digest_of(name: str, table: dict[str, object]) -> bytes:
-    if ("key" in table) == ("sha256" in table):
-        raise KeyFileError(f"key {name!r} needs either key or sha256; fix: give one of them")
-    if "sha256" in table:
-        hexed = table["sha256"]
-        if not isinstance(hexed, str) or not _SHA256.fullmatch(hexed):
-            raise KeyFileError(
-                f"key {name!r}: sha256 is not 64 hex digits; fix: `sha256sum` of the key"
-            )
-        return bytes.fromhex(hexed)
-    value = table["key"]
-    if not isinstance(value, str) or not _KEY.fullmatch(value):
-        raise KeyFileError(
-            f"key {name!r}: its value is not 8 to 512 printable characters without spaces; "
-            "fix: make one with `scripts/stack key add NAME`"
-        )
-    if _PLACEHOLDER.fullmatch(value):
-        raise KeyFileError(
-            f"key {name!r}: its value is a placeholder; "
-            "fix: make one with `scripts/stack key add NAME`"
-        )
-    return digest(value.encode("ascii"))
-
-
-def _expiry(name: str, table: dict[str, object]) -> datetime | None:
-    value = table.get("expires")
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        return value
-    if isinstance(value, date) and not isinstance(value, datetime):
-        if value == date.max:  # there is no day after it
-            return datetime.max.replace(tzinfo=UTC)
-        return datetime.combine(value + timedelta(days=1), time(), UTC)
-    if value is None:
-        return None
-    raise KeyFileError(
-        f"key {name!r}: expires is neither a date nor a time with zone; "
-        "fix: expires = 2027-01-31T00:00:00Z"
-    )
-
-
-def _models(name: str, table: dict[str, object]) -> frozenset[str] | None:
-    value = table.get("models")
-    if value is None:
-        return None
-    if not isinstance(value, list) or not value or not all(isinstance(v, str) for v in value):
-        raise KeyFileError(f'key {name!r}: models is not a list of names; fix: models = ["name"]')
-    return frozenset(value)
 
 
 def _where(error: tomllib.TOMLDecodeError) -> str:

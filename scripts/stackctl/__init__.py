@@ -10,6 +10,6 @@ Each row imports from those below it, and from its own where it has to:
     wait  status  canary                                 what is asked through nginx
     init  keys  setup  engine_env  envcheck              files, environments
     checks  filechecks  facts  mode  nginx  venv         judges and readers
-    config  envfile  template  http  lock  reasons
+    config  envfile  template  http  lock  reasons  restrictions
     console  errors  layout  names  process  spawn
 """

@@ -12,7 +12,19 @@ import signal
 import sys
 from contextlib import nullcontext
 
-from stackctl import chat, doctor, engine_env, facts, init, keys, lifecycle, mode, setup, up
+from stackctl import (
+    chat,
+    doctor,
+    engine_env,
+    facts,
+    init,
+    keys,
+    lifecycle,
+    mode,
+    restrictions,
+    setup,
+    up,
+)
 from stackctl import config as settings
 from stackctl.console import Console
 from stackctl.errors import FAILED, INTERRUPTED, StackError, of_host
@@ -60,8 +72,10 @@ def _add_key_verbs(key: argparse.ArgumentParser) -> None:
     actions = key.add_subparsers(dest="action", required=True, metavar="ACTION")
     add = actions.add_parser("add", help="make a key and print it")
     add.add_argument("name")
-    add.add_argument("--models", default="", help="only these, comma between them")
+    add.add_argument("--models", metavar="A,B", help="only these, comma between them")
     add.add_argument("--expires", metavar="DATE", help="2027-01-31 or 2027-01-31T12:00:00Z")
+    for limit in restrictions.LARGEST:
+        add.add_argument(restrictions.option(limit), metavar="N")
     every = actions.add_parser("list", help="names, without the keys")
     every.add_argument("--json", action="store_true")
     actions.add_parser("revoke", help="remove a key").add_argument("name")
@@ -152,7 +166,8 @@ def _key_list(rows: list[dict[str, object]], console: Console, as_json: bool) ->
         console.line(json.dumps({"keys": rows}, indent=2))
         return
     for row in rows:
-        limits = [f"{name} {row[name]}" for name in ("models", "expires") if row[name]]
+        bounds = ("models", "expires", *restrictions.LARGEST)
+        limits = [f"{name} {row[name]}" for name in bounds if row[name] is not None]
         console.line(f"{row['name']:<20} {str(row['sha256'])[:12]}  {'; '.join(limits)}".rstrip())
 
 
@@ -161,9 +176,7 @@ def _key_change(args: argparse.Namespace, layout: Layout, console: Console) -> N
         keys.revoke(layout, args.name)
         console.line(f"revoked {args.name}; it stops working within two seconds")
         return
-    models = tuple(name.strip() for name in args.models.split(",") if name.strip())
-    expires = keys.parse_expiry(args.expires) if args.expires else None
-    console.line(keys.add(layout, args.name, keys.Restrictions(models, expires)))
+    console.line(keys.add(layout, args.name, restrictions.of_options(vars(args))))
 
 
 VERBS = {

@@ -9,12 +9,12 @@ import re
 import secrets
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from stackctl import envfile
-from stackctl.errors import USAGE, StackError, problem
+from stackctl.errors import USAGE, problem
 from stackctl.layout import Layout
+from stackctl.restrictions import LARGEST, Restrictions
 
 HEADER = (
     "# API keys. Written by scripts/stack key add/revoke; see secrets/README.md for the fields.\n"
@@ -23,17 +23,8 @@ FILE_MODE = 0o444  # readable for the gateway's user in its container; the folde
 KEY_BYTES = 32
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # as in gateway/keys.py
 DEFAULT_NAME = "default"
-LAST_YEAR = 9000  # later ones come to nothing when a zone or a day is added
 
 Record = Mapping[str, object]
-
-
-@dataclass(frozen=True)
-class Restrictions:
-    """What a new key may do: `models` empty = all, `expires` None = never."""
-
-    models: tuple[str, ...] = ()
-    expires: datetime.datetime | datetime.date | None = None
 
 
 def generate() -> str:
@@ -89,12 +80,7 @@ def add(layout: Layout, name: str, limits: Restrictions) -> str:
         fix = f"another name, or scripts/stack key show {name}"
         raise problem(f"a key named {name}", "a new name", fix)
     key = generate()
-    record: dict[str, object] = {"name": name, "key": key}
-    if limits.models:
-        record["models"] = list(limits.models)
-    if limits.expires is not None:
-        record["expires"] = limits.expires
-    write(layout.api_keys, [*records, record])
+    write(layout.api_keys, [*records, {"name": name, "key": key, **limits.fields()}])
     return key
 
 
@@ -134,7 +120,7 @@ def _find(records: list[Record], name: str) -> Record:
 
 
 def listing(layout: Layout) -> list[dict[str, object]]:
-    """All keys without their secrets: name, sha256, models, expires (text or null)."""
+    """All keys without their secrets: name, sha256, models, expires (text), each limit; or null."""
     return [_public(record) for record in load(layout.api_keys)]
 
 
@@ -147,15 +133,20 @@ def _public(record: Record) -> dict[str, object]:
         "sha256": digest or record.get("sha256"),
         "models": record.get("models"),
         "expires": None if expires is None else str(expires),
+        **{field: record.get(field) for field in LARGEST},
     }
 
 
 def usable(layout: Layout) -> str | None:
-    """A key for our own canary and chat: `default`, else any stored in full without limits."""
+    """A key for our own canary and chat, stored in full and good for any model: one without limits
+    before one with, `default` before others.
+    """
     records = load(layout.api_keys)
     free = [r for r in records if isinstance(r.get("key"), str) and not r.get("models")]
     lasting = [r for r in free if "expires" not in r or r.get("name") == DEFAULT_NAME]
-    ordered = sorted(lasting, key=lambda record: record.get("name") != DEFAULT_NAME)
+    ordered = sorted(
+        lasting, key=lambda r: (not LARGEST.keys().isdisjoint(r), r.get("name") != DEFAULT_NAME)
+    )
     return str(ordered[0]["key"]) if ordered else None
 
 
@@ -192,29 +183,3 @@ def _quoted(text: str) -> str:
     escapes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
     plain = (escapes.get(c) or (f"\\u{ord(c):04x}" if c < " " or c == "\x7f" else c) for c in text)
     return '"' + "".join(plain) + '"'
-
-
-def parse_expiry(text: str) -> datetime.datetime | datetime.date:
-    """An RFC 3339 date or time. Raises StackError."""
-    when = _moment(text)
-    if when.year > LAST_YEAR:
-        fix = "leave --expires out for a key that stays"
-        raise problem(f"--expires {text}", f"a year up to {LAST_YEAR}", fix, USAGE)
-    return when
-
-
-def _moment(text: str) -> datetime.datetime | datetime.date:
-    try:
-        if len(text) == len("2027-01-31"):
-            return datetime.date.fromisoformat(text)
-        when = datetime.datetime.fromisoformat(text)
-    except ValueError as error:
-        raise _bad_expiry(text) from error
-    if when.tzinfo is None:
-        raise _bad_expiry(text)
-    return when
-
-
-def _bad_expiry(text: str) -> StackError:
-    wanted = "a date, or a time with its zone"
-    return problem(f"--expires {text}", wanted, "2027-01-31 or 2027-01-31T12:00:00Z", USAGE)

@@ -17,8 +17,8 @@ ROWS = (
     ("app", "server"),
     ("routes",),
     ("auth", "relay"),
-    ("admission", "upstream", "sse", "health", "outbox", "drain", "answer"),
-    ("settings", "errors", "metrics", "log", "keys"),
+    ("admission", "limits", "upstream", "sse", "health", "outbox", "drain", "answer"),
+    ("settings", "errors", "metrics", "log", "keys", "keyfields"),
 )
 
 

@@ -9,6 +9,7 @@ import pytest
 from stackctl import keys
 from stackctl.errors import StackError
 from stackctl.layout import Layout
+from stackctl.restrictions import Restrictions, parse_expiry
 
 from gateway import keys as gateway_keys
 
@@ -30,7 +31,7 @@ def test_a_key_is_long_and_random() -> None:
 
 def test_add_show_list_revoke(layout: Layout) -> None:
     expires = datetime.datetime(2027, 1, 31, 12, tzinfo=datetime.UTC)
-    key = keys.add(layout, "team-a", keys.Restrictions(("default",), expires))
+    key = keys.add(layout, "team-a", Restrictions(("default",), expires))
     assert keys.show(layout, "team-a") == key
     row = keys.listing(layout)[1]
     assert row["name"] == "team-a"
@@ -49,13 +50,13 @@ def test_what_the_user_wrote_stays(layout: Layout) -> None:
     layout.api_keys.chmod(0o644)
     layout.api_keys.write_text(text)
     before = tomllib.loads(text)["key"]
-    keys.add(layout, "y", keys.Restrictions())
+    keys.add(layout, "y", Restrictions())
     assert tomllib.loads(layout.api_keys.read_text())["key"][:1] == before
 
 
 def test_the_inode_changes_so_that_no_reader_sees_half(layout: Layout) -> None:
     before = layout.api_keys.stat().st_ino
-    keys.add(layout, "y", keys.Restrictions())
+    keys.add(layout, "y", Restrictions())
     assert layout.api_keys.stat().st_ino != before
     assert [path.name for path in layout.api_keys.parent.iterdir()] == ["api_keys.toml"]
 
@@ -63,12 +64,12 @@ def test_the_inode_changes_so_that_no_reader_sees_half(layout: Layout) -> None:
 @pytest.mark.parametrize("name", ["", "a b", "x" * 65, "ä", 'a"b', "_ops", ".x", "-y"])
 def test_bad_names(layout: Layout, name: str) -> None:
     with pytest.raises(StackError, match="key name"):
-        keys.add(layout, name, keys.Restrictions())
+        keys.add(layout, name, Restrictions())
 
 
 def test_refusals(layout: Layout) -> None:
     with pytest.raises(StackError, match="a key named default"):
-        keys.add(layout, "default", keys.Restrictions())
+        keys.add(layout, "default", Restrictions())
     with pytest.raises(StackError, match="no key named nobody"):
         keys.revoke(layout, "nobody")
     with pytest.raises(StackError, match="last key"):
@@ -81,9 +82,9 @@ def test_refusals(layout: Layout) -> None:
 
 def test_names_and_keys_are_those_the_gateway_takes(layout: Layout) -> None:
     assert gateway_keys._NAME.pattern == keys.NAME.pattern
-    far = keys.parse_expiry("9000-12-31")
+    far = parse_expiry("9000-12-31")
     for number in range(20):
-        keys.add(layout, f"{number}.a_b-C", keys.Restrictions(("default",), far))
+        keys.add(layout, f"{number}.a_b-C", Restrictions(("default",), far))
     assert len(gateway_keys.read_keys(layout.api_keys)) == 21
 
 
@@ -93,7 +94,7 @@ def test_names_and_keys_are_those_the_gateway_takes(layout: Layout) -> None:
 )
 def test_bad_expiry(text: str) -> None:
     with pytest.raises(StackError, match="--expires"):
-        keys.parse_expiry(text)
+        parse_expiry(text)
 
 
 def test_an_empty_file_takes_a_first_key(layout: Layout) -> None:
@@ -101,7 +102,7 @@ def test_an_empty_file_takes_a_first_key(layout: Layout) -> None:
     layout.api_keys.write_text("# nothing yet\n")
     with pytest.raises(StackError, match="no key in"):
         keys.load(layout.api_keys)
-    keys.add(layout, "first", keys.Restrictions())
+    keys.add(layout, "first", Restrictions())
     assert keys.listing(layout)[0]["name"] == "first"
 
 
@@ -114,4 +115,12 @@ def test_canary_prefers_the_default_key(layout: Layout) -> None:
             {"name": "default", "key": "sk-d"},
         ],
     )
+    assert keys.usable(layout) == "sk-d"
+
+
+def test_canary_rather_takes_a_key_without_limits(layout: Layout) -> None:
+    default: keys.Record = {"name": "default", "key": "sk-d", "requests_per_minute": 1}
+    keys.write(layout.api_keys, [default, {"name": "b", "key": "sk-b"}])
+    assert keys.usable(layout) == "sk-b"
+    keys.write(layout.api_keys, [{"name": "b", "key": "sk-b", "max_concurrency": 1}, default])
     assert keys.usable(layout) == "sk-d"
