@@ -3,20 +3,20 @@
 on_head ─┬─ 2xx event stream ─▶ start at once ─▶ pieces as they come, tracked
          ├─ other 2xx ────────▶ start with the first piece, so that a body that never comes
          │                      can still be an error with a status
-         └─ any other status ─▶ collect, then as it is (OpenAI-shaped) or wrapped
+         └─ any other status ─▶ collect, then as it is (the API's form) or wrapped
 then one of whole() and broken()
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
-from gateway.errors import GatewayError, Headers, UpstreamFailed, error_json
+from gateway.errors import GatewayError, Headers, UpstreamFailed
+from gateway.forms import engine_error, error_event
 from gateway.log import Outcome, Record
 from gateway.outbox import Outbox, nothing
-from gateway.sse import Tracker, error_event
-from gateway.upstream.exchange import Head
+from gateway.sse import Tracker
+from gateway.upstream.exchange import Head, Job
 
 Clock = Callable[[], float]
 
@@ -37,10 +37,11 @@ STREAM_HEADERS: Headers = [
 class Answer:
     """The response on its way to the client; the sink of the engine's connection."""
 
-    def __init__(self, outbox: Outbox, record: Record, clock: Clock) -> None:
+    def __init__(self, outbox: Outbox, record: Record, clock: Clock, job: Job) -> None:
         self._outbox = outbox
         self._record = record
         self._clock = clock
+        self._job = job
         self._head = Head(0, [])
         self._refusal: bytearray | None = None
         self.enough = nothing  # ends the engine's response early
@@ -53,7 +54,7 @@ class Answer:
             self._refusal = bytearray()
         elif head.value(b"content-type").lower().startswith(b"text/event-stream"):
             self._record.stream = True
-            self.tracker = Tracker()
+            self.tracker = Tracker(self._job.ending)
             self._start(head, [*_relayed(head, stream=True), *STREAM_HEADERS])
 
     def on_piece(self, data: bytes) -> None:
@@ -96,7 +97,8 @@ class Answer:
         if not self.started:
             raise error
         if self.tracker is not None:
-            self._outbox.finish(error_event(error, self.tracker.mid_event))
+            tracker, ending = self.tracker, self._job.ending
+            self._outbox.finish(error_event(error, ending, tracker.mid_event, tracker.frames))
 
     def _said_all(self) -> bool:
         """True when only framing is missing: after the last event, or of an error's body."""
@@ -115,7 +117,7 @@ class Answer:
         self._outbox.finish()
 
     def _refuse(self, head: Head, body: bytes) -> None:
-        body, wrapped = openai_error(head, body)
+        body, wrapped = engine_error(head.status, body, self._job.api, self._record.request_id)
         self._record.outcome, self._record.reason = "upstream_error", "status"
         self._record.bytes_out = len(body)
         self._start(head, _refusal_headers(head, len(body), wrapped))
@@ -128,23 +130,6 @@ class Answer:
         self._record.status = status
         headers.append((b"x-request-id", self._record.request_id.encode()))
         self._outbox.push({"type": "http.response.start", "status": status, "headers": headers})
-
-
-def openai_error(head: Head, body: bytes) -> tuple[bytes, bool]:
-    """An engine's error body in OpenAI form: (body, False) as it was, or (new body, True)."""
-    try:
-        parsed = json.loads(body)
-    except (ValueError, RecursionError):
-        parsed = None
-    found = parsed if isinstance(parsed, dict) else {}
-    error = found.get("error")
-    if isinstance(error, dict) and isinstance(error.get("message"), str):
-        return body, False
-    texts = (error, found.get("detail"), found.get("message"))
-    message = next((text for text in texts if isinstance(text, str)), None)
-    kind = "invalid_request_error" if 400 <= head.status < 500 else "server_error"
-    message = message or f"The engine answered with HTTP status {head.status}."
-    return error_json(message, kind, "upstream_error"), True
 
 
 def _relayed(head: Head, stream: bool) -> Headers:

@@ -19,12 +19,13 @@ from gateway.drain import Drain
 from gateway.health import Prober, control_client
 from gateway.log import RequestLog
 from gateway.relay import Relay, Times
-from gateway.routes import control, generation
+from gateway.routes import control
 from gateway.routes.control import Status, control_app
 from gateway.routes.edge import MODEL_PREFIX, Edge, Route, identified
 from gateway.routes.generation import Generation
 from gateway.routes.intake import Budget
 from gateway.routes.models import Models
+from gateway.routes.table import ENGINE_ROUTES
 from gateway.settings import Settings
 from gateway.upstream.engine import Engine, Fleet
 from gateway.upstream.exchange import Limits
@@ -82,8 +83,8 @@ def data_routes(
     limit = settings.max_body_bytes
     budget = Budget(BODIES_IN_MEMORY * limit)
     posts = [
-        Route(path, {"POST": Generation(path, keyring, fleet, relay, budget, limit)})
-        for path in generation.PATHS
+        Route(route.path, {"POST": Generation(route, keyring, fleet, relay, budget, limit)})
+        for route in ENGINE_ROUTES
     ]
     models = Models(False, keyring, fleet, drain, settings.hold_s)
     one = Models(True, keyring, fleet, drain, settings.hold_s)

@@ -1,4 +1,4 @@
-"""Who is calling: Authorization header → Key, and the key file followed while we run.
+"""Who is calling: credential → Key, and the key file followed while we run.
 
 A key is looked up by its SHA-256 digest. The time of a look-up tells at most something about the
 digest of what the caller sent, never about a stored key; and a wrong key costs one hash.
@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gateway.errors import Headers, Unauthorized
+from gateway.forms import Api
 from gateway.keys import Key, KeyFileError, Keys, digest, read_keys
 
 log = logging.getLogger("gateway.keys")
@@ -23,8 +24,26 @@ POLL_S = 1.0
 
 # One scheme, spaces, one token of printable ASCII, nothing after it (RFC 6750, RFC 9110 §11.4).
 _BEARER = re.compile(rb"[Bb][Ee][Aa][Rr][Ee][Rr] +([!-~]{1,512})")
+_PLAIN = re.compile(rb"[!-~]{1,512}")
 
 Signature = tuple[int, int, int, int] | None
+
+
+def credential(headers: Headers, api: Api) -> bytes:
+    """The key that a request came with. Raises Unauthorized; looks nothing up.
+
+    Anthropic's clients send `x-api-key`, or both headers when they were told two keys. Only there
+    it is a credential: elsewhere it means nothing and is ignored, so that each other route has one
+    place for a key, and no request two.
+    """
+    if api == "openai" or not any(name == b"x-api-key" for name, _ in headers):
+        return bearer_token(headers)
+    values = [value for name, value in headers if name == b"x-api-key"]
+    if len(values) != 1 or not _PLAIN.fullmatch(values[0]):
+        raise Unauthorized("The x-api-key header is not one key.")
+    if any(name == b"authorization" for name, _ in headers) and bearer_token(headers) != values[0]:
+        raise Unauthorized("x-api-key and Authorization hold different keys: send one.")
+    return values[0]
 
 
 def bearer_token(headers: Headers) -> bytes:
@@ -47,9 +66,9 @@ class Keyring:
         self._seen = _signature(path)
         self._keys: Keys = read_keys(path)
 
-    def caller(self, headers: Headers) -> Key:
+    def caller(self, headers: Headers, api: Api = "openai") -> Key:
         """The key a request came with. Raises Unauthorized."""
-        key = self._keys.get(digest(bearer_token(headers)))
+        key = self._keys.get(digest(credential(headers, api)))
         if key is None:
             raise Unauthorized("This API key is not valid.")
         if key.expires is not None and self._now() >= key.expires:

@@ -7,8 +7,8 @@
       no engine in time, or drain ──────┘ 503            │        │        │
       connection gone before any byte ───────────────────┘ sent once more, or 502   (rule 2)
       silence before the first body byte ──────────── 504 (event stream begun: error event)
-      engine's own error status ───────────────────────────┘ that status; body kept if
-                                                             OpenAI-shaped, else wrapped
+      engine's own error status ───────────────────────────┘ that status; body kept if it
+                                                             has the API's form, else wrapped
       event stream: [DONE] or finish_reason seen, then end ─────────── end           ok
       event stream: end, cut, silence before that ─────────── error event, end       truncated
       plain body: whole ────────────────────────────────────────────── end           ok
@@ -72,7 +72,7 @@ class Relay:
         if self._drain.active:
             raise Draining
         outbox = Outbox(send)
-        answer = Answer(outbox, record, self._clock)
+        answer = Answer(outbox, record, self._clock, job)
         interrupt = Interrupt(outbox)
         watch = ClientWatch(receive, interrupt.client_left)
         try:

@@ -18,7 +18,8 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from gateway.drain import Drain
-from gateway.errors import InvalidRequest, error_body, error_headers
+from gateway.errors import InvalidRequest, error_headers
+from gateway.forms import api_of, error_body
 
 log = logging.getLogger("gateway")
 
@@ -31,10 +32,11 @@ MAX_HEAD = 65_536
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP/1.1 server protocol, with a bound on heads and OpenAI errors."""
+    """uvicorn's HTTP/1.1 server protocol, with a bound on heads and JSON errors."""
 
     _quiet = 0  # bytes since the parser last called back
     _head = 0  # bytes of the head so far
+    url = b""  # the target, as far as it has come
 
     def data_received(self, data: bytes) -> None:
         self._quiet += len(data)
@@ -70,7 +72,8 @@ class HttpProtocol(HttpToolsProtocol):
             return
         answering = bool(self.cycle) and self.cycle.response_started
         if not answering or self.cycle.response_complete:
-            body = error_body(InvalidRequest(msg))
+            path = self.url.partition(b"?")[0].decode("latin-1")
+            body = error_body(InvalidRequest(msg), api_of(path), None)
             headers = [*error_headers(InvalidRequest(msg), body), (b"connection", b"close")]
             lines = [b"%b: %b\r\n" % each for each in headers]
             self.transport.write(b"".join([STATUS_LINE[400], *lines, b"\r\n", body]))

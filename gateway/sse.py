@@ -1,4 +1,4 @@
-"""Server-sent events as bytes: where a frame ends, how a stream ended, what an error event is.
+"""Server-sent events as bytes: where a frame ends, how a stream ended.
 
 Pure: no I/O, no JSON on the way through. A line ends with LF, CR or CRLF, in any mix, and a CRLF
 may be cut between two pieces; a frame ends with a blank line
@@ -8,9 +8,10 @@ may be cut between two pieces; a frame ends with a blank line
 from __future__ import annotations
 
 import json
+import re
 from typing import Literal
 
-from gateway.errors import GatewayError, error_body
+from gateway.forms import Ending
 
 Verdict = Literal["ok", "error", "truncated"]
 
@@ -19,15 +20,27 @@ Verdict = Literal["ok", "error", "truncated"]
 TAIL = 16_384
 
 
+# The last event of /v1/responses and of /v1/messages.
+_TERMINAL: dict[str, Verdict] = {
+    "response.completed": "ok",
+    "response.incomplete": "ok",
+    "response.failed": "error",
+    "message_stop": "ok",
+    "error": "error",
+}
+_TYPE_LAST = re.compile(rb'"type": ?"([a-z_.]+)"\}\s*$')
+
+
 class Tracker:
     """Follows a stream piece by piece: counts frames, knows the boundary, keeps the tail.
 
     Memory: TAIL to 2 x TAIL plus one piece, whatever the length of a line.
     """
 
-    __slots__ = ("_after_cr", "_line_open", "_open", "_tail", "frames")
+    __slots__ = ("_after_cr", "_ending", "_line_open", "_open", "_tail", "frames")
 
-    def __init__(self) -> None:
+    def __init__(self, ending: Ending = "chat") -> None:
+        self._ending = ending
         self.frames = 0  # blocks closed by a blank line, comment blocks included
         self._tail = bytearray()
         self._open = False  # bytes since the last blank line
@@ -41,7 +54,8 @@ class Tracker:
         if len(tail) > 2 * TAIL:
             del tail[:-TAIL]
         # The common case: whole events with LF endings, as vLLM writes them.
-        if not self._open and piece[-2:] == b"\n\n" and b"\r" not in piece and piece[0] != 10:
+        plain = not self._open and piece[-2:] == b"\n\n" and piece[0] != 10
+        if plain and b"\r" not in piece and b"\n\n\n" not in piece:
             self.frames += piece.count(b"\n\n")
         else:
             self._walk(piece)
@@ -78,7 +92,21 @@ class Tracker:
 
     def verdict(self) -> Verdict:
         """How the stream ended, judged by its last events once no more bytes come."""
-        return judge(bytes(self._tail))
+        tail = bytes(self._tail)
+        return judge_typed(tail) if self._ending in {"responses", "messages"} else judge(tail)
+
+
+def judge_typed(tail: bytes) -> Verdict:
+    """By the `type` of the last event. `ok`: it is one that ends an answer; `error`: one that says
+    it failed. Else `truncated`. response.completed repeats the whole answer and may be longer than
+    the tail; vLLM writes its type last.
+    """
+    lines = _lines(tail)
+    last = next((line for line in reversed(lines) if line.startswith(b"data:")), b"")
+    kind = _parse(last[5:]).get("type")
+    if kind is None and (found := _TYPE_LAST.search(tail)):
+        kind = found.group(1).decode()
+    return _TERMINAL.get(str(kind), "truncated")
 
 
 def judge(tail: bytes) -> Verdict:
@@ -98,16 +126,14 @@ def judge(tail: bytes) -> Verdict:
     return "ok" if done else "truncated"
 
 
-def error_event(error: GatewayError, mid_event: bool) -> bytes:
-    """One event that says why the stream ends here, apart from a half event before it."""
-    return (b"\n\n" if mid_event else b"") + b"data: " + error_body(error) + b"\n\n"
-
-
 def _data_fields(tail: bytes) -> list[bytes]:
     """Values of the data lines in order. The first may be a fragment; it then parses as nothing."""
-    lines = tail.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-    fields = [line[5:] for line in lines if line.startswith(b"data:")]
+    fields = [line[5:] for line in _lines(tail) if line.startswith(b"data:")]
     return [field.removeprefix(b" ") for field in fields]
+
+
+def _lines(tail: bytes) -> list[bytes]:
+    return tail.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
 
 
 def _parse(data: bytes) -> dict[str, object]:

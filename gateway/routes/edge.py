@@ -1,6 +1,6 @@
 """The outermost ASGI layer: one exact table of routes, one error handler, one log line.
 
-    request ─▶ path and method in the table? ──no──▶ 404 / 405, OpenAI form, never forwarded
+    request ─▶ path and method in the table? ──no──▶ 404 / 405, never forwarded
                       │yes
                       ├─ data path (plain ASGI endpoints) ─▶ keys, relay
                       └─ control (FastAPI application)    ─▶ probes, status
@@ -23,9 +23,9 @@ from gateway.errors import (
     MethodNotAllowed,
     NotFound,
     Unexpected,
-    error_body,
     error_headers,
 )
+from gateway.forms import Api, api_of, error_body
 from gateway.log import Record, RequestLog, request_id
 
 log = logging.getLogger("gateway")
@@ -71,13 +71,14 @@ class Edge:
             endpoint = self._find(scope, record)
             await endpoint(scope, receive, send)
         except GatewayError as error:
-            await refuse(error, record, send)
+            await refuse(error, record, send, api_of(scope["path"]))
         except Exception:
             log.exception("unexpected error in request %s", record.request_id)
             record.outcome = "internal_error"
             if record.status is not None:  # an answer has begun: the server cuts it
                 raise
-            await refuse(Unexpected("Something went wrong in the gateway."), record, send)
+            ours = Unexpected("Something went wrong in the gateway.")
+            await refuse(ours, record, send, api_of(scope["path"]))
         finally:
             self._log.write(record)
 
@@ -100,9 +101,9 @@ class Edge:
         return endpoint
 
 
-async def refuse(error: GatewayError, record: Record, send: Send) -> None:
-    """Answer with an error, before anything else was sent."""
-    body = error_body(error)
+async def refuse(error: GatewayError, record: Record, send: Send, api: Api) -> None:
+    """Answer with an error in the form of that API, before anything else was sent."""
+    body = error_body(error, api, record.request_id)
     headers = error_headers(error, body)
     headers.append((b"x-request-id", record.request_id.encode()))
     record.status = error.status

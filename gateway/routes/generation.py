@@ -9,18 +9,18 @@ from starlette.types import Receive, Scope, Send
 from gateway.auth import Keyring
 from gateway.log import Record
 from gateway.relay import Relay
+from gateway.routes.formdata import check_form_model
 from gateway.routes.intake import Budget, check_model, header_lines, read_body
+from gateway.routes.table import EngineRoute
 from gateway.upstream.engine import Fleet
 from gateway.upstream.exchange import Job
-
-PATHS = ("/v1/chat/completions", "/v1/completions")
 
 
 @dataclass(frozen=True)
 class Generation:
-    """ASGI endpoint of one path. The engine's path is this constant, never the client's bytes."""
+    """ASGI endpoint of one route of the table."""
 
-    path: str
+    route: EngineRoute
     keyring: Keyring
     fleet: Fleet
     relay: Relay
@@ -30,7 +30,8 @@ class Generation:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         record: Record = scope["record"]
         headers = scope["headers"]
-        key = self.keyring.caller(headers)
+        route = self.route
+        key = self.keyring.caller(headers, route.api)
         record.key = key.name
         with self.budget.lease() as lease:
             body = await read_body(receive, headers, self.max_body_bytes, lease)
@@ -38,6 +39,12 @@ class Generation:
             if body is None:
                 record.outcome = "client_left"
                 return
-            check_model(key, body, self.fleet.default_model)
-            job = Job(self.path.encode("ascii"), header_lines(headers, record), body)
+            default = self.fleet.default_model
+            if route.body == "multipart":
+                check_form_model(key, headers, body, default)
+            else:
+                check_model(key, body, default)
+            target = route.target(scope["query_string"])
+            lines = header_lines(headers, record)
+            job = Job(target, lines, body, route.api, route.ending)
             await self.relay(job, record, receive, send)

@@ -21,7 +21,14 @@ from gateway.keys import Key
 from gateway.log import Record
 
 # What an engine may see of a client. No key, no cookie, no Host, no hop-by-hop header.
-FORWARDED = (b"content-type", b"accept", b"traceparent", b"tracestate")
+FORWARDED = (
+    b"content-type",
+    b"accept",
+    b"traceparent",
+    b"tracestate",
+    b"anthropic-version",
+    b"anthropic-beta",
+)
 # nginx hands over whole bodies; straight from a client a pause this long is a dead upload.
 UPLOAD_IDLE_S = 30.0
 

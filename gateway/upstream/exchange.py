@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gateway.errors import Headers
+from gateway.forms import Api, Ending
 
 
 class Died(Exception):
@@ -26,11 +27,15 @@ class ClientStalled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What goes to an engine: the constant path, our header lines, the client's bytes."""
+    """What goes to an engine: the constant path, our header lines, the client's bytes. `api` and
+    `ending`: in which form its answer and our errors are read (forms.py).
+    """
 
     path: bytes
     header_lines: bytes
     body: bytes
+    api: Api = "openai"
+    ending: Ending = "chat"
 
     def request(self, authority: bytes) -> tuple[bytes, bytes]:
         """Head and body; Host is the engine's own."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import UpstreamFailed
-from gateway.sse import TAIL, Tracker, error_event, judge
+from gateway.sse import TAIL, Tracker, judge
 
 FINISH = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
 DELTA = b'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n'
@@ -82,12 +80,3 @@ def test_memory_is_bounded_for_an_endless_line() -> None:
 )
 def test_verdicts(tail: bytes, verdict: str) -> None:
     assert judge(tail) == verdict
-
-
-@pytest.mark.parametrize("mid_event", [True, False])
-def test_an_error_event_is_one_event(mid_event: bool) -> None:
-    event = error_event(UpstreamFailed("gone"), mid_event)
-    before = b"data: {" if mid_event else DELTA
-    blocks = (before + event).split(b"\n\n")
-    assert json.loads(blocks[1].removeprefix(b"data: "))["error"]["message"] == "gone"
-    assert blocks[2] == b""

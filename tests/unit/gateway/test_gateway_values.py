@@ -9,13 +9,11 @@ import re
 import pytest
 
 from gateway import errors
-from gateway.answer import openai_error
 from gateway.errors import GatewayError, error_body
 from gateway.health import judge
 from gateway.log import Record, request_id
 from gateway.settings import Settings, SettingsError, load_settings
 from gateway.upstream.engine import Engine, Fleet, View, choose
-from gateway.upstream.exchange import Head
 
 MODELS = ({"id": "m"},)
 
@@ -182,10 +180,3 @@ def test_models_of_ready_engines_come_once() -> None:
     fleet = Fleet((engine(0, True), engine(1, True), engine(2, False)))
     assert sorted(model["id"] for model in fleet.models) == ["default", "m0", "m1"]
     assert fleet.default_model == "m0"
-
-
-def test_an_encoded_error_body_is_wrapped() -> None:
-    head = Head(400, [(b"content-encoding", b"gzip")])
-    body, wrapped = openai_error(head, b"\x1f\x8b")
-    assert wrapped
-    assert json.loads(body)["error"]["type"] == "invalid_request_error"
