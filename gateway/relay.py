@@ -93,7 +93,7 @@ class Relay:
         # While no engine is ready slots do not move, so the queue may take the hold time too.
         patience = self._times.queue_s + (0 if self._fleet.ready else self._times.hold_s)
         try:
-            async with self._admission.slot(patience):
+            async with self._admission.slot(record.key or "", patience):
                 record.queued_s = self._clock() - record.started
                 await self._from_engine(job, record, answer, outbox)
             answer.whole()

@@ -70,6 +70,7 @@ class Status:
                 "version": __version__,
                 "in_flight": self.admission.in_use,
                 "queued": self.admission.waiting,
+                "slots": self.admission.slots,
             },
             "engines": [_engine(engine) for engine in self.fleet.engines],
         }

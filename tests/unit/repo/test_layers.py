@@ -18,7 +18,7 @@ ROWS = (
     ("routes",),
     ("auth", "relay"),
     ("admission", "limits", "upstream", "sse", "health", "outbox", "drain", "answer"),
-    ("settings", "errors", "forms", "metrics", "log", "keys", "keyfields"),
+    ("settings", "errors", "forms", "metrics", "log", "keys", "keyfields", "fairqueue"),
 )
 
 
