@@ -128,7 +128,7 @@ class Answer:
         status = head.status if head.status < 300 or head.status >= 400 else 502
         self.started = True
         self._record.status = status
-        headers.append((b"x-request-id", self._record.request_id.encode()))
+        headers = [*headers, *self._record.headers]
         self._outbox.push({"type": "http.response.start", "status": status, "headers": headers})
 
 

@@ -15,8 +15,10 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TextIO
+
+from gateway.errors import Headers
 
 # Fixed sets: the same words will label the metrics.
 Outcome = Literal[
@@ -41,6 +43,7 @@ class Record:
     method: str
     route: str = "other"
     key: str | None = None
+    model: str = "other"  # one that is served, or "other": never a client's text
     status: int | None = None
     outcome: Outcome = "ok"
     reason: str | None = None
@@ -51,9 +54,13 @@ class Record:
     bytes_in: int = 0
     bytes_out: int = 0
     frames: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    tokens_estimated: bool = False  # the engine's own count never came
     started: float = 0.0
     queued_s: float = 0.0
     first_byte_at: float | None = None
+    headers: Headers = field(default_factory=list)  # sent with the answer, also with an error
 
     def line(self, now: float, wall: float) -> str:
         """The JSON line; `now` monotonic, `wall` Unix time. Durations in milliseconds."""

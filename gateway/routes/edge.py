@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -35,6 +35,8 @@ log = logging.getLogger("gateway")
 _AMBIGUOUS = re.compile(rb"%2f|%5c|%00|\\|;|//|/\.\.?(?:/|$)|%2e", re.IGNORECASE)
 MODEL_PREFIX = "/v1/models/"
 
+Finished = Callable[[Record, float], None]
+
 
 @dataclass(frozen=True)
 class Route:
@@ -46,7 +48,9 @@ class Route:
 
 
 class Edge:
-    """The application that the server runs. `rest`: gets lifespan events."""
+    """The application that the server runs. `rest`: gets lifespan events; `finished`: called with
+    each request's record and the time (monotonic) once its answer is over, never to raise.
+    """
 
     def __init__(
         self,
@@ -54,11 +58,13 @@ class Edge:
         rest: ASGIApp,
         request_log: RequestLog,
         new_id: Callable[[], str],
+        finished: Sequence[Finished] = (),
     ) -> None:
         self._routes = {route.path: route for route in routes}
         self._rest = rest
         self._log = request_log
         self._new_id = new_id
+        self._finished = finished
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -66,6 +72,7 @@ class Edge:
             return
         record = Record(request_id(scope["headers"], self._new_id), scope["method"])
         record.started = self._log.monotonic()
+        record.headers.append((b"x-request-id", record.request_id.encode()))
         scope["record"] = record
         try:
             endpoint = self._find(scope, record)
@@ -81,6 +88,9 @@ class Edge:
             await refuse(ours, record, send, api_of(scope["path"]))
         finally:
             self._log.write(record)
+            now = self._log.monotonic()
+            for note in self._finished:
+                note(record, now)
 
     def _find(self, scope: Scope, record: Record) -> ASGIApp:
         path = scope["path"]
@@ -104,8 +114,7 @@ class Edge:
 async def refuse(error: GatewayError, record: Record, send: Send, api: Api) -> None:
     """Answer with an error in the form of that API, before anything else was sent."""
     body = error_body(error, api, record.request_id)
-    headers = error_headers(error, body)
-    headers.append((b"x-request-id", record.request_id.encode()))
+    headers = [*error_headers(error, body), *record.headers]
     record.status = error.status
     record.reason = error.code
     record.bytes_out = len(body)
@@ -122,14 +131,14 @@ async def reply(status: int, body: bytes, record: Record, send: Send) -> None:
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
-        (b"x-request-id", record.request_id.encode()),
+        *record.headers,
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
 def identified(app: ASGIApp) -> ASGIApp:
-    """`app` with the request id in its answers and its status in the record."""
+    """`app` with the record's headers in its answers and its status in the record."""
 
     async def endpoint(scope: Scope, receive: Receive, send: Send) -> None:
         record: Record = scope["record"]
@@ -137,8 +146,7 @@ def identified(app: ASGIApp) -> ASGIApp:
         async def tagged(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
-                tag = (b"x-request-id", record.request_id.encode())
-                message["headers"] = [*message.get("headers", []), tag]
+                message["headers"] = [*message.get("headers", []), *record.headers]
             await send(message)
 
         await app(scope, receive, tagged)
