@@ -1,6 +1,6 @@
 # The verbs, one line each. `make` lists them. Logic lives in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help init doctor up down status logs restart key chat setup test check fix
+.PHONY: help init doctor up down status logs restart key usage chat setup test check fix
 
 help: ## list the verbs
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,8 @@ restart: ## restart all services (S=gateway for one of them)
 ##@ Use
 key: ## API keys: make key A="add NAME", "list", "show NAME", "revoke NAME"
 	@scripts/stack key $(or $(A),list)
+usage: ## requests and tokens: make usage A="--by model --since 2027-01-01"
+	@scripts/stack usage $(A)
 chat: ## talk to the model in the terminal
 	@scripts/stack chat
 

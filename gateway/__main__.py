@@ -16,6 +16,7 @@ import uvloop
 
 from gateway.app import create_gateway
 from gateway.keys import KeyFileError, read_keys
+from gateway.ledger.opening import check as check_ledger
 from gateway.log import set_up_logging
 from gateway.server import Server, server_config
 from gateway.settings import Settings, SettingsError, load_settings
@@ -33,6 +34,7 @@ def main(arguments: list[str]) -> int:
         settings = load_settings(os.environ)
         if arguments:
             read_keys(settings.api_keys_file)
+            check_ledger(settings.usage_db)
             return 0
         return run(settings)
     except SettingsError as error:

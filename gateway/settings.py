@@ -62,6 +62,11 @@ class Settings(BaseSettings):
     api_keys_file: Path = Field(
         Path("secrets/gateway/api_keys.toml"), description="the path of a TOML file with [[key]]"
     )
+    # Judged where the ledger is opened (gateway/ledger): a URL may hold a password, so it is shown
+    # nowhere. Empty: .run/usage/usage.sqlite3.
+    usage_db: str = Field(
+        "", repr=False, description="a file, postgresql://USER@HOST/DATABASE, or off"
+    )
     # 32 MiB: a long context or a few base64 images. nginx has the same number.
     max_body_bytes: int = Field(
         33_554_432, ge=1024, le=1 << 30, description="bytes of one request body, 1024 to 1073741824"

@@ -4,6 +4,7 @@ Each row imports from those below it, and from its own where it has to:
 
     __main__                                             the command line
     up                                                   the verb with the most steps
+    usage                                                a report of the gateway's own
     lifecycle  doctor  chat                              the other verbs
     local  compose                                       the two kinds of stack, one interface
     programs  supervisor  ports  containers              their parts

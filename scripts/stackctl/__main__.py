@@ -24,6 +24,7 @@ from stackctl import (
     restrictions,
     setup,
     up,
+    usage,
 )
 from stackctl import config as settings
 from stackctl.console import Console
@@ -62,10 +63,20 @@ def parser() -> argparse.ArgumentParser:
         help="default 0: always the likeliest word",
     )
     talk.add_argument("--max-tokens", type=int, metavar="N")
+    _add_usage(verbs.add_parser("usage", help="requests and tokens, by key, model or day"))
     install = verbs.add_parser("setup", help="make .venv from the lock")
     install.add_argument("--engine", action="store_true", help="also local mode's engine and model")
     _add_key_verbs(verbs.add_parser("key", help="API keys"))
     return top
+
+
+def _add_usage(report: argparse.ArgumentParser) -> None:
+    report.add_argument("--by", default="key", metavar="WHAT", help="key (default), model or day")
+    report.add_argument("--since", metavar="DATE", help="first day that counts, UTC: 2027-01-31")
+    report.add_argument("--until", metavar="DATE", help="last day that counts")
+    report.add_argument("--key", metavar="NAME", help="this key alone")
+    report.add_argument("--model", metavar="NAME", help="this model alone")
+    report.add_argument("--json", action="store_true")
 
 
 def _add_key_verbs(key: argparse.ArgumentParser) -> None:
@@ -142,6 +153,13 @@ def _chat(args: argparse.Namespace, layout: Layout, console: Console) -> int:
     return 0
 
 
+def _usage(args: argparse.Namespace, layout: Layout, console: Console) -> int:
+    usage.check(args.by)
+    filters = {name: getattr(args, name) for name in ("since", "until", "key", "model")}
+    options = usage.options(args.by, filters, args.json)
+    return usage.show(layout, settings.read(layout), console, options)
+
+
 def _setup(args: argparse.Namespace, layout: Layout, console: Console) -> int:
     setup.ensure(layout, console)
     if args.engine:
@@ -182,6 +200,7 @@ def _key_change(args: argparse.Namespace, layout: Layout, console: Console) -> N
 VERBS = {
     "up": _up, "down": _down, "status": _status, "logs": _logs, "restart": _restart,
     "init": _init, "doctor": _doctor, "chat": _chat, "setup": _setup, "key": _key,
+    "usage": _usage,
 }  # fmt: skip
 
 

@@ -102,6 +102,16 @@ class ComposeStack:
         done = self._run("logs", "--no-log-prefix", "--no-color", "--tail", "40", service)
         return telling([line.strip() for line in done.out.splitlines() if line.strip()])
 
+    def in_gateway(self, *command: str) -> process.Result:
+        """Run a command in the gateway's container, or in one like it while that is down."""
+        found = self._containers.insist().get("gateway")
+        up = found is not None and found.state == "running"
+        where = ("exec", "-T") if up else ("run", "--rm", "--no-deps", "-T")
+        done = self._run(*where, "gateway", *command)
+        if done.rc not in {0, FAILED, USAGE}:  # Docker's own
+            raise StackError(f"gateway: {_why(done)}")
+        return done
+
     def services(self) -> dict[str, str]:
         return self._containers.described()
 

@@ -50,6 +50,10 @@ class Config:
             return int(text)
         raise problem(f"NGINX_PORT={text}", "1 to 65535", f"NGINX_PORT={DEFAULT_PORT}", USAGE)
 
+    def usage_db(self, layout: Layout) -> str:
+        """Where a gateway of this host keeps its ledger."""
+        return self.get("GATEWAY_USAGE_DB", str(layout.run / "usage" / "usage.sqlite3"))
+
     @property
     def url(self) -> str:
         """Where this host reaches the stack."""

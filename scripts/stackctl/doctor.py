@@ -26,7 +26,7 @@ def examine(layout: Layout, config: Config, host: facts.Host, chosen: mode.Mode)
         disk(layout, chosen),
         *filechecks.env_names(config.file, dict(config.environment)),
         *envcheck.launcher_values(layout, config, chosen),
-        *envcheck.gateway_values(layout, config),
+        *envcheck.gateway_values(layout, config, chosen),
         *local_model(layout, config, chosen),
         *port(layout, config, chosen),
         *token(layout),

@@ -37,9 +37,10 @@ def token_value(layout: Layout) -> list[Check]:
     return [] if done.rc == 0 else [_refused(done.last_line)]
 
 
-def gateway_values(layout: Layout, config: Config) -> list[Check]:
+def gateway_values(layout: Layout, config: Config, mode: Mode) -> list[Check]:
     """Failed checks for the GATEWAY_* values, by the gateway's own code; none without its .venv
-    (in Docker modes the container judges, and `up` shows its line)."""
+    (in Docker modes the container judges, and `up` shows its line). Where the ledger lies is a
+    place of the container in Docker modes, so it is left to that."""
     if not layout.venv_python.exists():
         return []
     done = process.run(
@@ -48,6 +49,7 @@ def gateway_values(layout: Layout, config: Config) -> list[Check]:
             "PYTHONPATH": str(layout.root),
             "GATEWAY_API_KEYS_FILE": str(layout.api_keys),
             **config.subset(names.GATEWAY_TUNABLE),
+            "GATEWAY_USAGE_DB": config.usage_db(layout) if mode == "local" else "off",
         },
         cwd=layout.root,
     )

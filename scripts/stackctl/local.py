@@ -30,7 +30,7 @@ class LocalStack:
     def prepare(self, console: Console) -> None:
         """Everything that may fail before a running stack is touched: environments and model."""
         setup.ensure(self._layout, console)
-        refused = envcheck.gateway_values(self._layout, self._config)
+        refused = envcheck.gateway_values(self._layout, self._config, "local")
         if refused:
             raise StackError("; also ".join(check.line for check in refused), USAGE)
         engine_env.ensure(self._layout, self._config, console)

@@ -124,6 +124,7 @@ def gateway(layout: Layout, config: Config, ports: Ports) -> Program:
         "GATEWAY_UPSTREAMS": f"http://{LOOPBACK}:{ports.engine}",
         "GATEWAY_STATUS_URLS": f"http://{LOOPBACK}:{ports.engine_status}",
         "GATEWAY_API_KEYS_FILE": str(layout.api_keys),
+        "GATEWAY_USAGE_DB": config.usage_db(layout),
     }
     argv = (str(layout.venv_python), "-P", "-m", "gateway")
     inputs = digest(layout.root / "gateway", layout.tools_lock)

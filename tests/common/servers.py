@@ -44,6 +44,7 @@ class GatewayProcess:
 
     def __init__(self, keys: Path, upstreams: str, **settings: object) -> None:
         given = {"host": "127.0.0.1", "port": 0, "upstreams": upstreams, "api_keys_file": keys}
+        given["usage_db"] = keys.with_name("usage.sqlite3")
         values = {f"GATEWAY_{n.upper()}": str(v) for n, v in {**given, **settings}.items()}
         self.environment = {**base_environment(), **values}
         self.port = 0

@@ -93,6 +93,7 @@ def test_mounts_are_read_only_where_nothing_is_to_be_written(render: Render, fil
     }
     assert mounts == {
         ("gateway", "/run/secrets/gateway"): True,
+        ("gateway", "/var/lib/gateway"): False,
         ("vllm", "/cache/huggingface"): True,
         ("vllm", "/cache/compile"): False,
         ("vllm", "/models"): True,

@@ -17,7 +17,7 @@ ROWS = (
     ("app", "server"),
     ("routes",),
     ("auth", "relay"),
-    ("admission", "limits", "upstream", "sse", "health", "outbox", "drain", "answer"),
+    ("admission", "limits", "upstream", "sse", "health", "outbox", "drain", "answer", "ledger"),
     ("settings", "errors", "forms", "metrics", "log", "keys", "keyfields", "fairqueue"),
 )
 
