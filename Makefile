@@ -1,9 +1,9 @@
 # The verbs, one line each. `make` lists them. Logic lives in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help init doctor up down status logs restart key usage chat setup test check fix
+.PHONY: help init doctor up down status logs restart key usage chat setup test check fix bench-gateway
 
 help: ## list the verbs
-	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 ##@ Run
 init: ## write .env and secrets/, never overwriting
@@ -34,6 +34,8 @@ setup: ## make .venv from the locked requirements
 	@scripts/stack setup
 test: ## all tests that can run on this host (T=tests/unit for some)
 	@scripts/test $(T)
+bench-gateway: ## what the gateway's data path costs (A="--repeats 1 --only streaming")
+	@scripts/bench-gateway $(A)
 check: ## ruff, mypy and shellcheck
 	@scripts/check
 fix: ## what ruff can correct by itself

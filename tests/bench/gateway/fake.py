@@ -1,0 +1,253 @@
+"""An engine that costs almost nothing: chat completions with 20 ms between chunks.
+
+One timer serves all streams: each millisecond it writes the streams of one slot of a wheel of
+twenty. A stream that its reader holds up is passed over until there is room again. What a request
+wants is in its body: `"max_tokens":N` chunks, `"user":"hold"` for silence instead of an answer.
+`GET /bench/counters` tells what was seen.
+
+Run: `python -m bench.gateway.fake PORT`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from dataclasses import asdict, dataclass
+from typing import cast
+
+import uvloop
+
+INTERVAL_MS = 20
+PROMPT_TOKENS = 7
+UNARY_TOKENS = 2
+# A held request is answered after all; its client has left long before.
+HOLD_S = 3.0
+# Where a request's wishes are looked for in a large body: at both ends.
+EDGE = 4096
+
+_LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
+_TOKENS = re.compile(rb'"max_tokens": ?(\d+)')
+_STREAM = re.compile(rb'"stream": ?true')
+_USAGE = re.compile(rb'"include_usage": ?true')
+_HOLD = re.compile(rb'"user": ?"hold"')
+
+_START = (
+    b'data: {"id":"chatcmpl-8f14e45fceea167a5a36dedd4bea2543","object":"chat.completion.chunk",'
+)
+_START += b'"created":1796084059,"model":"m","choices":['
+ROLE = _START + (
+    b'{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],'
+    b'"prompt_token_ids":null}\n\n'
+)
+DELTA = _START + (
+    b'{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null,'
+    b'"token_ids":null}]}\n\n'
+)
+FINISH = _START + (
+    b'{"index":0,"delta":{"content":""},"logprobs":null,"finish_reason":"stop",'
+    b'"stop_reason":null,"token_ids":null}]}\n\n'
+)
+DONE = b"data: [DONE]\n\n"
+
+
+def usage_event(completion: int) -> bytes:
+    return _START + b'],"usage":' + _usage(completion) + b"}\n\n"
+
+
+def _usage(completion: int) -> bytes:
+    return b'{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d}' % (
+        PROMPT_TOKENS,
+        PROMPT_TOKENS + completion,
+        completion,
+    )
+
+
+def chunk(data: bytes) -> bytes:
+    """One piece of the chunked transfer encoding."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def whole(body: bytes, content_type: bytes = b"application/json") -> bytes:
+    """A complete answer with its length."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n"
+    return head % (content_type, len(body)) + body
+
+
+STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
+    b"transfer-encoding: chunked\r\n\r\n" + chunk(ROLE)
+)
+STEP = chunk(DELTA)
+UNARY = whole(
+    b'{"id":"chatcmpl-8f14e45fceea167a5a36dedd4bea2543","object":"chat.completion",'
+    b'"created":1796084059,"model":"m","choices":[{"index":0,"message":{"role":"assistant",'
+    b'"content":"Paris."},"logprobs":null,"finish_reason":"stop"}],"usage":'
+    + _usage(UNARY_TOKENS)
+    + b"}"
+)
+MODELS = whole(b'{"object":"list","data":[{"id":"m","object":"model","owned_by":"vllm"}]}')
+HEALTH = whole(b"")
+
+
+@dataclass
+class Counters:
+    """`left`: generations whose peer closed before their end."""
+
+    generations: int = 0
+    running: int = 0
+    left: int = 0
+
+
+class Wheel:
+    """Twenty slots, one of them each millisecond; asleep while nothing streams."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._slots: list[set[Engine]] = [set() for _ in range(INTERVAL_MS)]
+        self._streams = 0
+        self._at = 0  # the millisecond up to which slots were served
+
+    def add(self, stream: Engine) -> int:
+        """Into the slot of now, so that its next turn is one interval away."""
+        if not self._streams:
+            self._at = self._now()
+            self._loop.call_later(0.001, self._tick)
+        self._streams += 1
+        slot = self._at % INTERVAL_MS
+        self._slots[slot].add(stream)
+        return slot
+
+    def remove(self, stream: Engine, slot: int) -> None:
+        self._slots[slot].discard(stream)
+        self._streams -= 1
+
+    def _tick(self) -> None:
+        while self._at < self._now():
+            self._at += 1
+            for stream in tuple(self._slots[self._at % INTERVAL_MS]):
+                stream.step()
+        if self._streams:
+            self._loop.call_later(0.001, self._tick)
+
+    def _now(self) -> int:
+        return int(self._loop.time() * 1000)
+
+
+class Engine(asyncio.Protocol):
+    """One connection: requests one after the other."""
+
+    def __init__(self, wheel: Wheel, counters: Counters) -> None:
+        self._wheel = wheel
+        self._counters = counters
+        self._slot: int | None = None
+        self._held: asyncio.TimerHandle | None = None
+        self._full = False  # the peer reads too slowly
+        self._reset()
+
+    def _reset(self) -> None:
+        self._buffer = b""
+        self._missing = 0  # body bytes still to come
+        self._edge = b""  # the body, or the beginning of a large one
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+
+    def data_received(self, data: bytes) -> None:
+        if self._missing:
+            self._body(data)
+            return
+        self._buffer += data
+        end = self._buffer.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        head, rest = self._buffer[:end], self._buffer[end + 4 :]
+        if head.startswith(b"GET "):
+            self._buffer = b""
+            self._get(head)
+            return
+        length = _LENGTH.search(head)
+        self._missing = int(length[1]) if length else 0
+        self._body(rest)
+
+    def _body(self, data: bytes) -> None:
+        self._missing -= len(data)
+        if len(self._edge) < EDGE:
+            self._edge += data
+        if self._missing <= 0:
+            wishes = self._edge[:EDGE] + self._edge[-EDGE:] + data[-EDGE:]
+            self._reset()
+            self._post(wishes)
+
+    def _get(self, head: bytes) -> None:
+        path = head.split(b" ", 2)[1]
+        if path == b"/bench/counters":
+            self._transport.write(whole(json.dumps(asdict(self._counters)).encode()))
+        else:
+            self._transport.write(MODELS if path == b"/v1/models" else HEALTH)
+
+    def _post(self, wishes: bytes) -> None:
+        self._counters.generations += 1
+        if _HOLD.search(wishes):
+            self._counters.running += 1
+            self._held = asyncio.get_running_loop().call_later(HOLD_S, self._release)
+        elif _STREAM.search(wishes):
+            self._counters.running += 1
+            tokens = _TOKENS.search(wishes)
+            self._tokens = self._left = int(tokens[1]) if tokens else 16
+            self._usage = _USAGE.search(wishes) is not None
+            self._transport.write(STREAM_HEAD)
+            self._slot = self._wheel.add(self)
+        else:
+            self._transport.write(UNARY)
+
+    def step(self) -> None:
+        """The next chunk, or the end."""
+        if self._full:
+            return
+        if self._left:
+            self._left -= 1
+            self._transport.write(STEP)
+            return
+        events = [FINISH, usage_event(self._tokens), DONE] if self._usage else [FINISH, DONE]
+        self._transport.write(b"".join(map(chunk, events)) + b"0\r\n\r\n")
+        self._end()
+
+    def _release(self) -> None:
+        self._transport.write(UNARY)
+        self._end()
+
+    def _end(self) -> bool:
+        """Whether something was running."""
+        if self._slot is None and self._held is None:
+            return False
+        if self._slot is not None:
+            self._wheel.remove(self, self._slot)
+        if self._held is not None:
+            self._held.cancel()
+        self._slot = self._held = None
+        self._counters.running -= 1
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._counters.left += self._end()
+
+
+async def serve(port: int) -> None:
+    loop = asyncio.get_running_loop()
+    wheel, counters = Wheel(loop), Counters()
+    server = await loop.create_server(
+        lambda: Engine(wheel, counters), "127.0.0.1", port, backlog=4096
+    )
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    uvloop.run(serve(int(sys.argv[1])))
