@@ -15,8 +15,9 @@ from fastapi import FastAPI
 
 from gateway.admission import Admission
 from gateway.auth import Keyring
+from gateway.bound import UNKNOWN, AutoBound
 from gateway.drain import Drain
-from gateway.health import Prober, control_client
+from gateway.health import Looked, Prober, control_client, unwatched
 from gateway.log import RequestLog
 from gateway.relay import Relay, Times
 from gateway.routes import control
@@ -50,11 +51,12 @@ def create_gateway(settings: Settings, log_stream: TextIO) -> Gateway:
     keyring = Keyring(settings.api_keys_file)
     engines = [Engine(index, url, loop_clock) for index, url in enumerate(settings.upstreams)]
     fleet = Fleet(tuple(engines))
-    admission = Admission(settings.max_concurrency, settings.queue_size)
+    admission = Admission(settings.max_concurrency or UNKNOWN, settings.queue_size)
     drain = Drain()
     relay = Relay(admission, fleet, drain, times(settings))
     api = control_app(Status(fleet, admission, drain))
-    api.router.lifespan_context = lifespan(settings, keyring, fleet, drain)
+    looked = AutoBound(admission).look if settings.max_concurrency is None else unwatched
+    api.router.lifespan_context = lifespan(settings, keyring, fleet, drain, looked)
     routes = [*control_routes(api), *data_routes(settings, keyring, fleet, relay, drain)]
     request_log = RequestLog(log_stream, settings.log_level)
     return Gateway(Edge(routes, api, request_log, request_ids()), drain)
@@ -92,14 +94,14 @@ def data_routes(
 
 
 def lifespan(
-    settings: Settings, keyring: Keyring, fleet: Fleet, drain: Drain
+    settings: Settings, keyring: Keyring, fleet: Fleet, drain: Drain, looked: Looked
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     """Prober and key file follower run from start to stop."""
 
     @asynccontextmanager
     async def run(_: FastAPI) -> AsyncIterator[None]:
         async with control_client() as client, asyncio.TaskGroup() as group:
-            prober = Prober(fleet, settings.status_urls, client)
+            prober = Prober(fleet, settings.status_urls, client, looked)
             tasks = [
                 group.create_task(or_stop(work, drain)) for work in (prober.run(), keyring.follow())
             ]

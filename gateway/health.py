@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx
@@ -26,11 +26,27 @@ PATIENCE = 3
 MAX_BODY = 4 << 20
 
 
-class Prober:
-    """Probes all engines until cancelled. `client`: closed by whoever made it."""
+Looked = Callable[[Engine, View], None]
 
-    def __init__(self, fleet: Fleet, status_urls: Sequence[str], client: httpx.AsyncClient) -> None:
+
+def unwatched(_engine: Engine, _view: View) -> None:
+    """Nobody else wants to know."""
+
+
+class Prober:
+    """Probes all engines until cancelled. `client`: closed by whoever made it. `looked`: told of
+    every probe before the fleet is.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        status_urls: Sequence[str],
+        client: httpx.AsyncClient,
+        looked: Looked = unwatched,
+    ) -> None:
         self._fleet = fleet
+        self._looked = looked
         self._status_urls = dict(zip(fleet.engines, status_urls, strict=False))
         self._client = client
         self._slow = dict.fromkeys(fleet.engines, 0)
@@ -42,7 +58,9 @@ class Prober:
 
     async def _watch(self, engine: Engine) -> None:
         while True:
-            self._fleet.update(engine, await self.probe(engine))
+            view = await self.probe(engine)
+            self._looked(engine, view)  # first, so that those who wait for ready find the bound set
+            self._fleet.update(engine, view)
             engine.close_idle()
             await asyncio.sleep(READY_INTERVAL_S if engine.view.ready else WAITING_INTERVAL_S)
 

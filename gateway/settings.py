@@ -27,8 +27,10 @@ SecondsOrZero = Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)]
 Urls = tuple[str, ...]
 # How numbers are written, by type. The launcher and nginx read some of the same values, and so do
 # people: no 1e2, inf, +5 or 1_0, which Python would take.
+_WHOLE = (re.compile(r"[0-9]{1,12}"), ", in plain digits")
 FORMS: dict[object, tuple[re.Pattern[str], str]] = {
-    int: (re.compile(r"[0-9]{1,12}"), ", in plain digits"),
+    int: _WHOLE,
+    int | None: _WHOLE,
     float: (re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?"), ", in plain decimals such as 30 or 0.5"),
 }
 
@@ -71,11 +73,14 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(
         33_554_432, ge=1024, le=1 << 30, description="bytes of one request body, 1024 to 1073741824"
     )
-    # vLLM batches 256 to 1024 sequences; 512 streams are what one worker was measured with.
-    max_concurrency: int = Field(
-        512, ge=1, le=100_000, description="requests at the engine at one time, 1 to 100000"
+    # Empty: what the engines run, by their max_num_seqs and by what waits in them (bound.py).
+    max_concurrency: int | None = Field(
+        None,
+        ge=1,
+        le=100_000,
+        description="requests at the engines at one time, 1 to 100000, or empty for automatic",
     )
-    # Twice the slots: at the measured rates the last one in line waits a few seconds.
+    # As many as may run at most: at the measured rates the last one in line waits a few seconds.
     queue_size: int = Field(
         1024, ge=0, le=1_000_000, description="requests that may wait for a slot, 0 to 1000000"
     )

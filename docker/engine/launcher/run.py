@@ -90,6 +90,7 @@ def _state(settings: Settings, environ: Mapping[str, str], fetched: Manifest) ->
         served_model_names=argv.served_names(settings, fetched.model),
         device=settings.device,
         eager_by=eager_by,
+        max_num_seqs=settings.max_num_seqs,
     )
     return State(snapshot, time.time, _announce)
 

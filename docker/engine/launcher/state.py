@@ -23,6 +23,7 @@ class Snapshot:
     served_model_names: tuple[str, ...]
     device: Device
     eager_by: str | None = None  # the setting that rules graphs out, where one does
+    max_num_seqs: int | None = None  # as set; vLLM tells its own default nowhere
 
     def graphs(self) -> Graphs:
         """The verdict as far as it goes."""
@@ -50,6 +51,7 @@ class Snapshot:
                 "tokens": self.progress.kv_cache_tokens,
                 "usage": numbers.kv_cache_usage,
             },
+            "max_num_seqs": self.max_num_seqs,
             "running": numbers.running,
             "waiting": numbers.waiting,
             "prompt_tokens_total": numbers.prompt_tokens_total,

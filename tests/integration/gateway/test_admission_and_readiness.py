@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from common.fake_vllm import Behaviour, FakeVLLM
 from common.net import free_port
 from common.rawhttp import Client, build, once
 from common.script import Fin, Pause, Send, Step, answer, sse_head, stream
-from common.servers import AUTH, CHAT, GatewayProcess, wait_until
+from common.servers import AUTH, CHAT, GatewayProcess, wait_until, write_keys
 
 Start = Callable[..., GatewayProcess]
 STREAM = b'{"stream":true}'
@@ -99,6 +101,44 @@ def test_a_launcher_that_drains_overrules_a_healthy_engine(start: Start) -> None
         wait_until(lambda: once(gateway.port, "GET", "/readyz").status == 503)
         assert gateway.chat().status == 503
         assert not fake.requests
+
+
+def test_the_slots_follow_what_the_engine_runs(start: Start) -> None:
+    """Waiting inside the engine is first come first served; here it is fair and bounded."""
+    launcher = {"phase": "ready", "ready": True, "max_num_seqs": 96, "running": 0, "waiting": 0}
+    with FakeVLLM() as fake, FakeVLLM() as status_page:
+        status_page.behaviour.script = answer(launcher)
+        gateway = start(fake.url, status_urls=status_page.url)
+        gateway.wait_ready()
+        assert gateway.status()["gateway"]["slots"] == 96
+        status_page.behaviour.script = answer({**launcher, "running": 16, "waiting": 80})
+        wait_until(lambda: gateway.status()["gateway"]["slots"] == 20)
+        status_page.behaviour.script = answer({**launcher, "running": 16})
+        wait_until(lambda: gateway.status()["gateway"]["slots"] > 20)
+
+
+def test_a_bound_that_was_set_stays(fake: FakeVLLM, start: Start) -> None:
+    gateway = start(fake.url, max_concurrency=7)
+    gateway.wait_ready()
+    assert gateway.status()["gateway"]["slots"] == 7
+
+
+def test_keys_take_turns_in_the_queue(fake: FakeVLLM, tmp_path: Path, start: Start) -> None:
+    """One that asks for much does not make another wait behind all of it."""
+    text = "".join(f'[[key]]\nname = "{n}"\nkey = "sk-key-of-{n}"\n' for n in "ab")
+    gateway = start(fake.url, keys_file=write_keys(tmp_path, text), max_concurrency=1)
+    gateway.wait_ready()
+    fake.enqueue(Pause(0.5), *answer())
+    with ExitStack() as stack:
+        clients = [stack.enter_context(gateway.client()) for _ in range(6)]
+        for number, (key, client) in enumerate(zip("aaaaab", clients, strict=True)):
+            headers = {"authorization": f"Bearer sk-key-of-{key}", "x-request-id": f"{key}{number}"}
+            client.send(build("POST", CHAT, headers, b"{}"))
+            wait_until(lambda n=number: gateway.status()["gateway"]["queued"] == n)  # type: ignore[misc]
+        for client in clients:
+            assert client.read_body(client.read_head()).status == 200
+    order = [one.header("x-request-id") for one in fake.requests]
+    assert order == [b"a0", b"a1", b"b5", b"a2", b"a3", b"a4"]
 
 
 def test_no_launcher_answers(start: Start) -> None:

@@ -60,6 +60,14 @@ def test_numbers_are_plain(name: str, value: str) -> None:
     assert "in plain d" in line
 
 
+def test_the_bound_is_automatic_unless_it_is_set() -> None:
+    assert load_settings({"GATEWAY_MAX_CONCURRENCY": " "}).max_concurrency is None
+    assert load_settings({"GATEWAY_MAX_CONCURRENCY": "8"}).max_concurrency == 8
+    for wrong in ("0", "100001"):
+        with pytest.raises(SettingsError, match="1 to 100000, or empty for automatic"):
+            load_settings({"GATEWAY_MAX_CONCURRENCY": wrong})
+
+
 @pytest.mark.parametrize("name", WHOLE)
 def test_counts_have_no_fraction(name: str) -> None:
     with pytest.raises(SettingsError, match="plain digits"):

@@ -117,13 +117,13 @@ Start = Callable[..., Launcher]
 
 
 def test_a_whole_life(start: Start) -> None:
-    launcher = start("drains", HF_TOKEN="hf_secret")
+    launcher = start("drains", HF_TOKEN="hf_secret", MAX_NUM_SEQS="64")
     status = launcher.wait_for("ready")
     assert status["ready"] is True
     assert status["served_model_names"] == ["Tiny", "default"]
     assert status["engine_version"] == "0.24.0"
     assert status["kv_cache"] == {"tokens": 1_930_480, "usage": 0.25}
-    assert (status["running"], status["waiting"]) == (3, 1)
+    assert (status["max_num_seqs"], status["running"], status["waiting"]) == (64, 3, 1)
     assert (status["prompt_tokens_total"], status["generation_tokens_total"]) == (37, 8)
     assert status["graphs"]["verdict"] == "eager"
     assert status["started"] <= status["since"] <= time.time()

@@ -16,7 +16,7 @@ ROWS = (
     ("__main__",),
     ("app", "server"),
     ("routes",),
-    ("auth", "relay"),
+    ("auth", "relay", "bound"),
     ("admission", "limits", "upstream", "sse", "health", "outbox", "drain", "answer", "ledger"),
     ("settings", "errors", "forms", "metrics", "log", "keys", "keyfields", "fairqueue"),
 )
