@@ -17,7 +17,10 @@ from launcher.run import TEARDOWN_S
 from launcher.settings import OUTLIVE_S
 from stackctl import programs
 
+from gateway.bound import UNKNOWN
 from gateway.drain import CUT_S
+from gateway.keyfields import LARGEST
+from gateway.limits.window import SECOND, WINDOW
 from gateway.server import KEEP_ALIVE_S, MAX_HEAD, STOP_S
 from gateway.settings import Settings
 from gateway.upstream.engine import IDLE_EXPIRY_S
@@ -157,6 +160,11 @@ def in_force(compose: dict[str, Any]) -> dict[str, float | str]:
         "request head, gateway MAX_HEAD": MAX_HEAD,
         "connections of one address, nginx limit_conn": nginx(clients, "limit_conn"),
         "connections, nginx worker_connections": nginx("nginx.conf", "worker_connections"),
+        "at the engines, GATEWAY_MAX_CONCURRENCY": "automatic",
+        "at an engine that tells no max_num_seqs, UNKNOWN": UNKNOWN,
+        "waiting for a slot, GATEWAY_QUEUE_SIZE": Settings.model_fields["queue_size"].default,
+        "a key's window, seconds WINDOW": WINDOW // SECOND,
+        **{f"a key's largest {name}": value for name, value in LARGEST.items()},
         "nginx worker_shutdown_timeout": nginx("nginx.conf", "worker_shutdown_timeout"),
         "engine OUTLIVE_S": OUTLIVE_S,
     }
@@ -165,7 +173,7 @@ def in_force(compose: dict[str, Any]) -> dict[str, float | str]:
 def test_the_table_for_people_is_true(compose: dict[str, Any]) -> None:
     shown = documented()
     assert {name: shown.get(name) for name in in_force(compose)} == {
-        name: value if isinstance(value, str) else f"{value:g}" if value < 1e6 else str(value)
+        name: value if isinstance(value, str) else f"{value:g}" if value < 1e5 else str(value)
         for name, value in in_force(compose).items()
     }
 
