@@ -12,7 +12,7 @@ from gateway.errors import Headers, InvalidRequest, ModelNotAllowed
 from gateway.keys import Key
 
 _CONTENT_TYPE = re.compile(
-    rb'multipart/form-data *; *boundary=(?:"([^"\\]{1,70})"|([!-~]{1,70}))', re.IGNORECASE
+    rb"""multipart/form-data *; *boundary=("?)([0-9a-z'()+_,./:=?-]{1,70})\1""", re.IGNORECASE
 )
 _NAME = re.compile(
     rb'(?<![\w-])name\s*(\*?)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^";\s]*))', re.IGNORECASE
@@ -38,10 +38,9 @@ def form_models(headers: Headers, body: bytes) -> list[str]:
 def _boundary(headers: Headers) -> bytes:
     given = next((value for name, value in headers if name == b"content-type"), b"")
     found = _CONTENT_TYPE.fullmatch(given)
-    if found is None or b";" in (found.group(2) or b""):
+    if found is None:
         raise InvalidRequest("The body is not multipart/form-data with one plain boundary.")
-    boundary: bytes = found.group(1) or found.group(2)
-    return boundary
+    return found.group(2)
 
 
 def _model(part: bytes) -> bytes | None:

@@ -2,92 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
-from common.net import free_port
-from launcher import manifest
+from common.engine import START_S, Running, embedded_model, get
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
-ROOT = Path(__file__).resolve().parents[2]
-START_S = 240  # 35 s on two idle cores
-
-
-def get(url: str, body: dict[str, object] | None = None) -> dict[str, Any]:
-    data = json.dumps(body).encode() if body else None
-    request = urllib.request.Request(  # noqa: S310 - loopback
-        url, data, {"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
-        value: dict[str, Any] = json.load(answer)
-        return value
-
-
-def embedded_model(engine_python: str, scratch: Path) -> Path:
-    """Local mode's copy of the model where there is one, else a new one."""
-    existing = os.environ.get("STACK_EMBEDDED_MODEL", "").strip()
-    folder = Path(existing) if existing else ROOT / ".run/models/smollm2-135m-instruct"
-    if not (folder / "model.safetensors").is_file():
-        folder = scratch / "smollm2-135m-instruct"
-        command = [engine_python, "-m", "launcher.embedded", str(folder)]
-        environ = {**os.environ, "PYTHONPATH": str(ROOT / "docker/engine")}
-        subprocess.run(command, env=environ, check=True, timeout=240)
-    return folder
-
-
-class Running:
-    """The launcher over the real engine, with a fresh status for every question."""
-
-    def __init__(self, python: str, folder: Path, model: Path, **environ: str) -> None:
-        made = manifest.Manifest("auto", "", "SmolLM2-135M-Instruct", str(model), None)
-        manifest.write(folder / "models", made)
-        self.engine = f"http://127.0.0.1:{(port := free_port())}"
-        self.status_url = f"http://127.0.0.1:{(status_port := free_port())}/"
-        self.errors = folder / "err"
-        with self.errors.open("wb") as errors, (folder / "out").open("wb") as output:
-            self.process = subprocess.Popen(
-                [python, "-m", "launcher"],
-                env={
-                    "PATH": os.environ["PATH"],
-                    "HOME": str(folder),
-                    "PYTHONPATH": str(ROOT / "docker/engine"),
-                    "ENGINE_DEVICE": "cpu",
-                    "ENGINE_HOST": "127.0.0.1",
-                    "ENGINE_PORT": str(port),
-                    "ENGINE_STATUS_PORT": str(status_port),
-                    "ENGINE_MODELS_DIR": str(folder / "models"),
-                    "VLLM_CACHE_ROOT": str(folder / "cache"),
-                    "HF_TOKEN": "hf_mustnotbeseen",
-                    **environ,
-                },
-                stdout=output,
-                stderr=errors,
-            )
-
-    def status(self) -> dict[str, Any]:
-        try:
-            return get(self.status_url)
-        except urllib.error.URLError:
-            return {}
-
-    def until_ready(self) -> set[str]:
-        """The phases seen on the way."""
-        seen: set[str] = set()
-        end = time.monotonic() + START_S
-        while time.monotonic() < end and self.process.poll() is None:
-            seen.add(self.status().get("phase", ""))
-            if "ready" in seen:
-                return seen
-            time.sleep(0.2)
-        pytest.fail(f"not ready: {self.errors.read_text()}")
 
 
 def in_group_of(pid: int) -> list[str]:

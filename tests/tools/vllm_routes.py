@@ -97,11 +97,11 @@ def routes_of(call: ast.Call, prefixes: dict[str, str]) -> Routes | None:
 
 def prefixes_of(tree: ast.Module) -> dict[str, str]:
     """The prefix of every router that is made here, by the name it got."""
-    found = {}
-    for node in ast.walk(tree):
-        call = node.value if isinstance(node, ast.Assign) else None
+    found: dict[str, str] = {}
+    for made in (node for node in ast.walk(tree) if isinstance(node, ast.Assign)):
+        call = made.value
         if isinstance(call, ast.Call) and called(call) in {"APIRouter", "FastAPI"}:
-            names = [each.id for each in node.targets if isinstance(each, ast.Name)]
+            names = [each.id for each in made.targets if isinstance(each, ast.Name)]
             found |= dict.fromkeys(names, str(literal(keyword(call, "prefix")) or ""))
     return found
 

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from common.captures import STREAMS, capture
 
 from gateway.auth import credential
 from gateway.errors import (
@@ -223,3 +224,21 @@ def test_elsewhere_x_api_key_means_nothing() -> None:
     with pytest.raises(Unauthorized):
         credential([X_KEY], "openai")
     assert credential([BEARER, (b"x-api-key", b"other")], "openai") == KEY
+
+
+RECORDED = [(ending, name) for ending, names in STREAMS.items() for name in names]
+
+
+@pytest.mark.parametrize(("ending", "name"), RECORDED)
+def test_a_real_stream_ends_with_its_last_event_and_not_before(ending: Ending, name: str) -> None:
+    events = capture(name).events
+    ended = []
+    for count in range(len(events) + 1):
+        tracker = Tracker(ending)
+        for event in events[:count]:
+            tracker.feed(event)
+        ended.append(tracker.verdict())
+    first = ended.index("ok")
+    assert ended == ["truncated"] * first + ["ok"] * (len(ended) - first)
+    closing = len(events) - first  # after a finish_reason: usage and [DONE]
+    assert closing == (2 if ending == "chat" else 0)
