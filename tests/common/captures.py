@@ -29,7 +29,7 @@ class Capture:
 
 def capture(name: str) -> Capture:
     """The answer of that file name, without its ending."""
-    head, _, body = (FOLDER / f"{name}.txt").read_bytes().partition(b"\r\n\r\n")
+    head, _, body = (FOLDER / f"{name}.http.log").read_bytes().partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     pairs = [line.split(": ", 1) for line in lines]
     return Capture(int(first.split()[1]), [(key.lower(), value) for key, value in pairs], body)
