@@ -12,6 +12,7 @@ import pytest
 from common.captures import STREAMS, capture
 from common.fake_vllm import FakeVLLM
 from common.rawhttp import Client, Reply, build, once
+from common.row import WITH_USAGE
 from common.script import Fin, Reset, Script, Send, Step, answer, chunk, sse_head
 from common.servers import AUTH, KEY, GatewayProcess, write_keys
 
@@ -299,7 +300,7 @@ def test_a_real_stream_comes_through(
     """B11, B12: vLLM's own bytes, and an ending that is known as one."""
     events = capture(name).events
     fake.enqueue(*replay(events, Send(chunk(b""))))
-    reply = once(gateway.port, "POST", path, AUTH, b'{"stream":true}')
+    reply = once(gateway.port, "POST", path, AUTH, WITH_USAGE)
     assert (reply.whole, reply.body) == (True, capture(name).body)
     event = gateway.wait_event()
     assert (event["outcome"], event["stream"], event["frames"]) == ("ok", True, len(events))
@@ -313,7 +314,7 @@ def test_a_stream_without_its_ending_gets_an_error_event(
     """B9, B11: in the words of the API, and nothing that looks like an ending."""
     events = capture(name).events[:2]
     fake.enqueue(*replay(events, end))
-    reply = once(gateway.port, "POST", path, AUTH, b'{"stream":true}')
+    reply = once(gateway.port, "POST", path, AUTH, WITH_USAGE)
     assert reply.whole
     assert reply.body.startswith(b"".join(events))
     last = reply.body.removeprefix(b"".join(events))
@@ -335,7 +336,7 @@ def test_a_half_event_is_closed_before_the_error(
     first, second = capture(name).events[:2]
     half = second[: len(second) // 2]
     fake.enqueue(*replay([first, half], Reset()))
-    reply = once(gateway.port, "POST", path, AUTH, b'{"stream":true}')
+    reply = once(gateway.port, "POST", path, AUTH, WITH_USAGE)
     assert reply.body.startswith(first + half + b"\n\n")
     event = reply.body.removeprefix(first + half + b"\n\n")
     assert json.loads(event.partition(b"data: ")[2])["error"]["message"]
