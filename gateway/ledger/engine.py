@@ -29,12 +29,13 @@ QUIET_ENDS: Mapping[str, object] = {
 
 
 def connector(target: Target) -> Engine:
-    """An engine with one connection. Each use begins by taking the write lock, where there is one:
-    a transaction that asks for it halfway could fail with no way to wait."""
+    """An engine with one connection, for writing."""
     # A connection that broke is told to us as an error, which is logged once; not by the pool, too.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
     if target.file is None:
-        return _postgresql(target)
+        engine = _postgresql(target)
+        event.listen(engine, "begin", _no_zombie)
+        return engine
     engine = create_engine(
         target.url, pool_size=1, max_overflow=0, connect_args={"timeout": BUSY_S}
     )
@@ -104,4 +105,12 @@ def _durable(connection: sqlite3.Connection, _: object) -> None:
 
 
 def _begin(connection: Connection) -> None:
+    # Who asks for the write lock halfway may be refused with no way to wait for it.
     connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _no_zombie(connection: Connection) -> None:
+    # Should this connection be lost without a word, the server must not keep our locks for hours:
+    # other workers and our own next attempt wait for them. Of the transaction alone, so that a
+    # pooler's connection is given back as it was.
+    connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = '20s'")

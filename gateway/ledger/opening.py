@@ -82,11 +82,11 @@ def _try(store: Store, file: Path) -> None:
 def _check_folder(file: Path) -> None:
     """Whether `file`, which is not there, could be made."""
     folder = file.parent
-    if not folder.is_dir():
+    if not folder.exists():
         folder = next(p for p in folder.absolute().parents if p.is_dir() or file != DEFAULT_FILE)
     if not folder.is_dir():
-        raise _unusable(file, f"there is no folder {folder}")
-    if not os.access(folder, os.W_OK | os.X_OK):
+        raise _unusable(file, f"{folder} is no folder")
+    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
         raise _unusable(file, f"the folder {folder} is not writable")
 
 

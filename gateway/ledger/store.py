@@ -88,14 +88,17 @@ class Store:
 
 
 def parameters(rows: Rows) -> list[dict[str, str | int]]:
-    """Rows as statement parameters, with labels that every database takes."""
+    """Rows as statement parameters, with labels that every database takes; sorted, since two
+    writers that lock the same rows in different order would stop each other."""
     merged: dict[Labels, list[int]] = {}
     for labels, counts in rows.items():
         hour, key, model, route, outcome = labels
         place = (hour, _plain(key), _plain(model), _plain(route), _plain(outcome))
         merged[place] = [a + b for a, b in zip(merged.get(place, [0] * 4), counts, strict=True)]
     names = (*tables.LABELS, *tables.COUNTS)
-    return [dict(zip(names, (*place, *counts), strict=True)) for place, counts in merged.items()]
+    return [
+        dict(zip(names, (*place, *counts), strict=True)) for place, counts in sorted(merged.items())
+    ]
 
 
 def make_file(file: Path) -> None:
@@ -109,7 +112,7 @@ def make_file(file: Path) -> None:
 
 def _plain(label: str) -> str:
     """Printable, since PostgreSQL takes no NUL and no lone surrogate; and of bounded length."""
-    return label[:LONGEST] if label.isprintable() else ascii(label)[1 : LONGEST + 1]
+    return (label if label.isprintable() else ascii(label)[1:-1])[:LONGEST]
 
 
 def _inode(file: Path) -> int | None:

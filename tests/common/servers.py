@@ -132,10 +132,10 @@ class GatewayProcess:
         raise AssertionError(f"no port within 20 s: {self.output}")
 
 
-def run_gateway(**environment: str) -> subprocess.CompletedProcess[str]:
+def run_gateway(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the gateway with these variables until it ends by itself (bad input); at most 20 s."""
     return subprocess.run(
-        [sys.executable, "-m", "gateway"],
+        [sys.executable, "-m", "gateway", *arguments],
         env={**base_environment(), **environment},
         capture_output=True,
         text=True,
