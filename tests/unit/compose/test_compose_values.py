@@ -75,6 +75,18 @@ def test_an_empty_value_arrives_empty_or_not_at_all(render: Render, written: str
     assert rendered.environment("gateway").get("GATEWAY_HOLD_S", "").strip() == ""
 
 
+@pytest.mark.parametrize("written", [b"", b"GATEWAY_USAGE_DB=\n"])
+def test_the_ledger_lies_on_its_volume_unless_told_otherwise(
+    render: Render, written: bytes
+) -> None:
+    gateway = render(written).service("gateway")
+    folders = {mount["target"] for mount in gateway["volumes"] if mount["type"] == "volume"}
+    assert folders == {"/var/lib/gateway"}
+    assert gateway["environment"]["GATEWAY_USAGE_DB"] == "/var/lib/gateway/usage.sqlite3"
+    other = render(b"GATEWAY_USAGE_DB='postgresql://u:p$x@db/usage'\n").environment("gateway")
+    assert other["GATEWAY_USAGE_DB"] == "postgresql://u:p$x@db/usage"
+
+
 def test_the_shell_wins_over_the_file_even_when_empty(render: Render) -> None:
     env = b"MAX_MODEL_LEN=2048\n"
     for value in ("4096", ""):
