@@ -48,6 +48,10 @@ def run(settings: Settings) -> int:
     set_up_logging(settings.log_level)
     with _listen(settings) as listener:
         _allow_many_sockets()
+        if settings.workers > 1:
+            from gateway.workers import manage  # with one worker it is not even loaded
+
+            return manage(settings, listener)
         return uvloop.run(_serve(settings, listener))
 
 

@@ -17,7 +17,9 @@ A free slot goes to the keys in turn, and within a key to who waited longest: se
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
+from typing import Protocol
 
 from gateway.errors import Overloaded
 from gateway.fairqueue import FairQueue
@@ -30,6 +32,28 @@ GAVE_WAY = f"{FULL} This key has most of it, so its newest request gave way to a
 # What a waiter's future comes to: its slot, or why there is none.
 Verdict = str | None
 Waiter = asyncio.Future[Verdict]
+
+
+class Slots(Protocol):
+    """The seam between the data path and whoever counts."""
+
+    @property
+    def slots(self) -> int:
+        """How many may run."""
+
+    @property
+    def in_use(self) -> int:
+        """How many run here."""
+
+    @property
+    def waiting(self) -> int:
+        """How many wait here."""
+
+    def slot(self, key: str, timeout_s: float) -> AbstractAsyncContextManager[None]:
+        """`async with` it to hold a slot. Raises Overloaded."""
+
+    def resize(self, slots: int) -> None:
+        """From now on that many slots."""
 
 
 class Admission:

@@ -9,15 +9,17 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from fastapi import FastAPI
 
-from gateway.admission import Admission
+from gateway.admission import Admission, Slots
 from gateway.auth import Keyring
 from gateway.bound import UNKNOWN, AutoBound
 from gateway.drain import Drain
 from gateway.health import Looked, Prober, control_client, unwatched
+from gateway.limits.limiter import Limiter
+from gateway.limits.local import LocalLimiter
 from gateway.log import RequestLog
 from gateway.relay import Relay, Times
 from gateway.routes import control
@@ -31,10 +33,15 @@ from gateway.settings import Settings
 from gateway.upstream.engine import Engine, Fleet
 from gateway.upstream.exchange import Limits
 
+if TYPE_CHECKING:
+    from gateway.shared.link import Link
+
 log = logging.getLogger("gateway")
 
 # Bodies held at one time: sixteen of the largest kind, or thousands of ordinary ones.
 BODIES_IN_MEMORY = 16
+# A worker that starts waits so long for Valkey before it serves with its share.
+VALKEY_START_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -45,21 +52,57 @@ class Gateway:
     drain: Drain
 
 
-def create_gateway(settings: Settings, log_stream: TextIO) -> Gateway:
-    """Build everything. Raises KeyFileError when the key file cannot be used."""
+@dataclass(frozen=True)
+class State:
+    """What requests are counted in: this process alone, or all workers through Valkey."""
+
+    admission: Slots
+    limiter: Limiter
+    looked: Looked
+    link: Link | None = None
+
+
+def create_gateway(settings: Settings, log_stream: TextIO, worker: str | None = None) -> Gateway:
+    """Build everything. `worker`: the name of this one of several. Raises KeyFileError when the
+    key file cannot be used.
+    """
     loop_clock = asyncio.get_running_loop().time
     keyring = Keyring(settings.api_keys_file)
     engines = [Engine(index, url, loop_clock) for index, url in enumerate(settings.upstreams)]
     fleet = Fleet(tuple(engines))
-    admission = Admission(settings.max_concurrency or UNKNOWN, settings.queue_size)
+    state = build_state(settings, worker)
     drain = Drain()
-    relay = Relay(admission, fleet, drain, times(settings))
-    api = control_app(Status(fleet, admission, drain))
-    looked = AutoBound(admission).look if settings.max_concurrency is None else unwatched
-    api.router.lifespan_context = lifespan(settings, keyring, fleet, drain, looked)
+    relay = Relay(state.admission, fleet, drain, times(settings))
+    api = control_app(Status(fleet, state.admission, drain, state.link))
+    api.router.lifespan_context = lifespan(settings, keyring, fleet, drain, state)
     routes = [*control_routes(api), *data_routes(settings, keyring, fleet, relay, drain)]
     request_log = RequestLog(log_stream, settings.log_level)
     return Gateway(Edge(routes, api, request_log, request_ids()), drain)
+
+
+def build_state(settings: Settings, worker: str | None) -> State:
+    slots, room = settings.max_concurrency or UNKNOWN, settings.queue_size
+    if worker is None:
+        admission = Admission(slots, room)
+        return State(admission, LocalLimiter(), looked_at(settings, admission))
+    # Only here: one worker has no use for Valkey's client and does not load it.
+    from gateway.limits.shared import SharedLimiter
+    from gateway.shared.admission import SharedAdmission
+    from gateway.shared.link import Link
+
+    link = Link(settings.valkey_url, worker)
+    shared = SharedAdmission(link, slots, room, settings.workers)
+    limiter = SharedLimiter(link, LocalLimiter(), settings.workers)
+    link.add(shared)
+    link.add(limiter)
+    return State(shared, limiter, looked_at(settings, shared), link)
+
+
+def looked_at(settings: Settings, admission: Slots) -> Looked:
+    """What a look at an engine changes: the bound, unless it is set."""
+    if settings.max_concurrency is not None:
+        return unwatched
+    return AutoBound(admission, settings.workers).look
 
 
 def request_ids() -> Callable[[], str]:
@@ -94,17 +137,18 @@ def data_routes(
 
 
 def lifespan(
-    settings: Settings, keyring: Keyring, fleet: Fleet, drain: Drain, looked: Looked
+    settings: Settings, keyring: Keyring, fleet: Fleet, drain: Drain, state: State
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     """Prober and key file follower run from start to stop."""
 
     @asynccontextmanager
     async def run(_: FastAPI) -> AsyncIterator[None]:
         async with control_client() as client, asyncio.TaskGroup() as group:
-            prober = Prober(fleet, settings.status_urls, client, looked)
-            tasks = [
-                group.create_task(or_stop(work, drain)) for work in (prober.run(), keyring.follow())
-            ]
+            prober = Prober(fleet, settings.status_urls, client, state.looked)
+            works = [prober.run(), keyring.follow(), *([state.link.run()] if state.link else [])]
+            tasks = [group.create_task(or_stop(work, drain)) for work in works]
+            if state.link is not None:
+                await state.link.settled(VALKEY_START_S)
             yield
             for task in tasks:
                 task.cancel()

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gateway.admission import Admission
+from gateway.admission import Slots
 from gateway.upstream.engine import Engine, View
 
 # vLLM's own max_num_seqs on the largest GPUs; nothing tells it when it was not set. A smaller
@@ -102,10 +102,11 @@ def seen_in(status: Mapping[str, Any] | None) -> Seen:
 
 class AutoBound:
     """Keeps the slots of `admission` at the sum over the engines that are ready; while none is, of
-    all. `workers`: processes that share the engines evenly.
+    all. `workers`: processes that use the engines about evenly; slots, like what an engine says of
+    itself, are for all of them.
     """
 
-    def __init__(self, admission: Admission, workers: int = 1) -> None:
+    def __init__(self, admission: Slots, workers: int = 1) -> None:
         self._admission = admission
         self._workers = workers
         self._shares: dict[Engine, Share] = {}
@@ -125,11 +126,11 @@ class AutoBound:
 
     def refused(self, engine: Engine) -> None:
         """The engine said that it takes no more; `engine.in_flight` still counts that request."""
-        self._set(engine, refused(self._shares.get(engine, Share()), engine.in_flight))
+        share = self._shares.get(engine, Share())
+        self._set(engine, refused(share, engine.in_flight * self._workers))
 
     def _set(self, engine: Engine, share: Share) -> None:
         self._shares[engine] = share
-        total = sum(self._shares[each].slots for each in self._ready or self._shares)
-        slots = -(-total // self._workers)
+        slots = sum(self._shares[each].slots for each in self._ready or self._shares)
         if slots != self._admission.slots:
             self._admission.resize(slots)

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 
 from starlette.types import Receive, Send
 
-from gateway.admission import Admission
+from gateway.admission import Slots
 from gateway.answer import Answer, Clock
 from gateway.drain import Drain, Interrupt
 from gateway.errors import Draining, NotReady, UpstreamFailed, UpstreamTimeout
@@ -55,7 +55,7 @@ class Relay:
 
     def __init__(
         self,
-        admission: Admission,
+        admission: Slots,
         fleet: Fleet,
         drain: Drain,
         times: Times,

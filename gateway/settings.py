@@ -34,6 +34,8 @@ FORMS: dict[object, tuple[re.Pattern[str], str]] = {
     float: (re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?"), ", in plain decimals such as 30 or 0.5"),
 }
 
+VALKEY = re.compile(r"(valkey|redis)://[A-Za-z0-9._-]+(:[0-9]{1,5})?(/[0-9]{1,4})?")
+
 
 class SettingsError(Exception):
     """The environment cannot be used. `lines`: one finding a line, ready for stderr."""
@@ -52,8 +54,10 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", min_length=1, description="an address to listen on")
     # 0 takes any free port (tests); the port in force is in the start-up log line.
     port: int = Field(8081, ge=0, le=65_535, description="a port, 0 to 65535 (0: any free one)")
-    # One worker carries one H200. More need shared limits, which this version does not have.
-    workers: int = Field(1, ge=1, le=1, description="1 (this version serves with one worker)")
+    # One worker carries one H200; more share their limits through Valkey (docs/workers.md).
+    workers: int = Field(1, ge=1, le=64, description="worker processes, 1 to 64")
+    # Read only with more than one worker. No password: it is on a network of its own.
+    valkey_url: str = Field("", description="valkey://host:port of the workers' Valkey")
     upstreams: Urls = Field(
         ("http://127.0.0.1:8000",), description="engines as http://host:port, comma between them"
     )
@@ -140,6 +144,13 @@ class Settings(BaseSettings):
             raise ValueError("no engine is named")
         return tuple(_base_url(url) for url in urls)
 
+    @field_validator("valkey_url")
+    @classmethod
+    def _valkey(cls, url: str) -> str:
+        if url and not VALKEY.fullmatch(url):
+            raise ValueError("not a Valkey URL")
+        return url
+
     @field_validator("log_level", mode="before")
     @classmethod
     def _lower(cls, value: object) -> object:
@@ -163,6 +174,16 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"{PREFIX}STATUS_URLS: found {len(self.status_urls)} URLs for "
                 f"{len(self.upstreams)} upstreams; wanted as many, in the same order, or none"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _workers_share(self) -> Self:
+        if self.workers > 1 and not self.valkey_url:
+            raise ValueError(
+                f"{PREFIX}WORKERS: found {self.workers} and no {PREFIX}VALKEY_URL; wanted a Valkey "
+                "that the workers share their limits through; fix: add compose/workers.yml to "
+                f"COMPOSE_FILE, or set {PREFIX}VALKEY_URL=valkey://127.0.0.1:6379"
             )
         return self
 

@@ -6,17 +6,20 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, Response
 from sse_starlette.sse import EventSourceResponse
 
 from gateway import __version__
-from gateway.admission import Admission
+from gateway.admission import Slots
 from gateway.drain import Drain
 from gateway.errors import Overloaded, error_body
 from gateway.upstream.engine import Engine, Fleet
+
+if TYPE_CHECKING:
+    from gateway.shared.link import Link
 
 PATHS = ("/livez", "/readyz", "/health", "/status", "/status/events")
 # A watcher costs a task and one JSON text a second; there are some consoles, not thousands.
@@ -43,8 +46,9 @@ class Status:
     """Composes what /readyz and /status say."""
 
     fleet: Fleet
-    admission: Admission
+    admission: Slots
     drain: Drain
+    link: Link | None = None  # to the other workers, where there are any
     watchers: int = 0
 
     @property
@@ -70,10 +74,17 @@ class Status:
                 "version": __version__,
                 "in_flight": self.admission.in_use,
                 "queued": self.admission.waiting,
+                "shared_state": self._shared(),
                 "slots": self.admission.slots,
             },
             "engines": [_engine(engine) for engine in self.fleet.engines],
         }
+
+    def _shared(self) -> str | None:
+        """Whether this worker counts with the others: ok, down; None with one worker."""
+        if self.link is None:
+            return None
+        return "ok" if self.link.up else "down"
 
     def _message(self, phase: str) -> str:
         if phase == "draining":

@@ -6,6 +6,9 @@ from stackctl import names
 from stackctl.checks import Check
 from stackctl.envfile import EnvFile
 
+# The one overlay that reads a name of the gateway's wiring from .env.
+WORKERS_OVERLAY = "compose/workers.yml"
+
 
 def env_names(file: EnvFile | None, environment: dict[str, str]) -> list[Check]:
     """Unknown names, in .env and (GATEWAY_* only) in the environment."""
@@ -39,7 +42,9 @@ def _leftovers(file: EnvFile) -> list[Check]:
 
 
 def _wiring(file: EnvFile) -> list[Check]:
+    read = {"GATEWAY_WORKERS"} if WORKERS_OVERLAY in file.values.get("COMPOSE_FILE", "") else set()
     found = [name for name in names.GATEWAY_WIRING if file.values.get(name, "").strip()]
+    found = [name for name in found if name not in read]
     wanted = "these left to the stack (it wires its own parts)"
     return [Check("env", "warn", f"{name} in .env", wanted, "remove it") for name in found]
 

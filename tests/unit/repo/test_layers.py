@@ -13,12 +13,15 @@ ROOT = Path(__file__).resolve().parents[3]
 
 # Highest first. A module imports modules of lower rows; the two lowest rows also within a row.
 ROWS = (
-    ("__main__",),
-    ("app", "server"),
+    ("__main__", "worker"),
+    ("app", "server", "workers"),
     ("routes",),
     ("auth", "relay", "bound"),
-    ("admission", "limits", "upstream", "sse", "health", "outbox", "drain", "answer", "ledger"),
-    ("settings", "errors", "forms", "metrics", "log", "keys", "keyfields", "fairqueue"),
+    (
+        *("admission", "limits", "shared", "upstream", "sse", "health", "outbox", "drain"),
+        *("answer", "ledger"),
+    ),
+    ("settings", "errors", "forms", "metrics", "log", "lines", "keys", "keyfields", "fairqueue"),
 )
 
 

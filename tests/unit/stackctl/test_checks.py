@@ -124,6 +124,15 @@ def test_leftovers_and_wiring_warn() -> None:
 
 
 @pytest.mark.parametrize(
+    ("files", "status"),
+    [("docker-compose.yml", "warn"), ("docker-compose.yml:compose/workers.yml", "ok")],
+)
+def test_the_number_of_workers_is_for_the_overlay_that_reads_it(files: str, status: str) -> None:
+    file = EnvFile({"COMPOSE_FILE": files, "GATEWAY_WORKERS": "4"}, False, False)
+    assert [c.status for c in filechecks.env_names(file, {})] == [status]
+
+
+@pytest.mark.parametrize(
     ("data", "status", "words"),
     [
         (b"", "ok", "empty"),

@@ -1,0 +1,82 @@
+"""Requests that wait in this worker: fair between keys, and who waits longest is known."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from gateway.fairqueue import FairQueue
+
+
+class State(Enum):
+    ASKING = auto()
+    WAITING = auto()
+    RUNNING = auto()
+    OVER = auto()
+
+
+@dataclass(eq=False, slots=True)
+class Ticket:
+    """One request. `since`: Valkey's time at which it began to wait, 0 when Valkey was not there:
+    before all others. `why`: it was refused.
+    """
+
+    key: str
+    settled: asyncio.Future[None]
+    since: int = 0
+    state: State = State.ASKING
+    why: str | None = None
+
+    def run(self) -> None:
+        self._settle(State.RUNNING)
+
+    def refuse(self, why: str) -> None:
+        self.why = why
+        self._settle(State.OVER)
+
+    def _settle(self, state: State) -> None:
+        self.state = state
+        if not self.settled.done():
+            self.settled.set_result(None)
+
+
+class Room:
+    """Every step is O(1), whatever waits and whoever leaves."""
+
+    def __init__(self) -> None:
+        self._turns: FairQueue[Ticket] = FairQueue()
+        self._arrivals: dict[Ticket, None] = {}  # in order
+
+    def __len__(self) -> int:
+        return len(self._arrivals)
+
+    @property
+    def since(self) -> int:
+        """Since when its first waiter waits. Only of a room that is not empty."""
+        return next(iter(self._arrivals)).since
+
+    def push(self, ticket: Ticket) -> None:
+        ticket.state = State.WAITING
+        self._arrivals[ticket] = None
+        self._turns.push(ticket.key, ticket)
+
+    def pop(self) -> Ticket:
+        """The one whose turn it is."""
+        ticket = self._turns.pop()
+        del self._arrivals[ticket]
+        return ticket
+
+    def remove(self, ticket: Ticket) -> None:
+        self._turns.discard(ticket.key, ticket)
+        del self._arrivals[ticket]
+
+    def give_way(self, key: str) -> Ticket | None:
+        """In a full room: take out the youngest of a key that has at least two more waiting than
+        `key`. None when there is none.
+        """
+        if self._turns.waiting(key) + 1 >= self._turns.longest:
+            return None
+        ticket = self._turns.pop_youngest_of_longest()
+        del self._arrivals[ticket]
+        return ticket
