@@ -174,7 +174,12 @@ def test_a_refusal_counts_at_once() -> None:
     assert admission.slots == 5
 
 
-def test_workers_share_it() -> None:
+def test_the_bound_is_for_all_workers_and_a_refusal_tells_of_all() -> None:
+    """What an engine says of itself is the sum already; what is in flight is this worker's."""
     admission = Admission(UNKNOWN, 10)
-    AutoBound(admission, workers=3).look(engine(0), view(ready=True, most=64))
-    assert admission.slots == 22
+    bound, one = AutoBound(admission, workers=3), engine(0)
+    bound.look(one, view(ready=True, most=64))
+    assert admission.slots == 64
+    with one.load(), one.load(), one.load(), one.load(), one.load(), one.load():
+        bound.refused(one)
+    assert admission.slots == 17
