@@ -10,10 +10,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from common.rawhttp import Client, Reply, once
 
@@ -42,6 +42,9 @@ class GatewayProcess:
     `settings`: GATEWAY_* values without the prefix, in lower case.
     """
 
+    # Development mode: slow callbacks, forgotten sockets and coroutines show in the output.
+    flags: ClassVar[Sequence[str]] = ("-X", "dev", "-W", "error::ResourceWarning")
+
     def __init__(self, keys: Path, upstreams: str, **settings: object) -> None:
         given = {"host": "127.0.0.1", "port": 0, "upstreams": upstreams, "api_keys_file": keys}
         given["usage_db"] = keys.with_name("usage.sqlite3")
@@ -53,7 +56,7 @@ class GatewayProcess:
 
     def __enter__(self) -> GatewayProcess:
         self.process = subprocess.Popen(
-            [sys.executable, "-X", "dev", "-W", "error::ResourceWarning", "-m", "gateway"],
+            [sys.executable, *self.flags, "-m", "gateway"],
             env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -130,6 +133,22 @@ class GatewayProcess:
                 return int(json.loads(line)["message"].rsplit(":", 1)[1])
             assert line, f"the gateway ended: {self.output}"
         raise AssertionError(f"no port within 20 s: {self.output}")
+
+
+class PlainGateway(GatewayProcess):
+    """As an operator runs it: for loads that development mode would slow down."""
+
+    flags: ClassVar[Sequence[str]] = ()
+
+    @property
+    def open_files(self) -> int:
+        """Descriptors of the process, sockets among them."""
+        return sum(1 for _ in Path(f"/proc/{self.process.pid}/fd").iterdir())
+
+    @property
+    def rss(self) -> int:
+        """Resident bytes."""
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * 4096
 
 
 def run_gateway(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
