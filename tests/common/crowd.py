@@ -9,6 +9,7 @@ import asyncio
 import socket
 import struct
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -141,3 +142,29 @@ async def visit(port: int, request: bytes, manner: Manner = READER) -> Result:
     visitor = await enter(port, request, manner)
     await visitor.ended
     return visitor.result
+
+
+async def visit_all(port: int, request: bytes, size: int) -> list[Result]:
+    """The same request that many times at once."""
+    return await asyncio.gather(*(visit(port, request) for _ in range(size)))
+
+
+async def streaming(port: int, request: bytes, size: int, manner: Manner = READER) -> list[Visitor]:
+    """That many streams, each with its first bytes."""
+    visitors = [await enter(port, request, manner) for _ in range(size)]
+    await until(lambda: all(one.result.body for one in visitors))
+    return visitors
+
+
+async def until(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
+    """Poll until true; TimeoutError."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110 - what is waited for is in other processes
+            await asyncio.sleep(0.01)
+
+
+async def results_of(visitors: Sequence[Visitor], timeout_s: float = 30.0) -> list[Result]:
+    """Wait for the end of each; TimeoutError."""
+    async with asyncio.timeout(timeout_s):
+        await asyncio.gather(*(one.ended for one in visitors))
+    return [one.result for one in visitors]

@@ -148,11 +148,17 @@ class FakeVLLM:
 
     def listen(self) -> None:
         """Accept connections (again), on the same port as before."""
-        self._call(self._listen())
+        self._call(self.start())
 
     def stop_listening(self, reset: bool = False) -> None:
         """Refuse new connections; with `reset` also cut those that are open, as a crash does."""
-        self._call(self._stop(reset))
+        self._call(self.stop(reset))
+
+    def deafen(self) -> None:
+        """Stay in the port but accept nobody, with no room left to wait: connecting takes for ever.
+        `stop_listening` and `listen` end it.
+        """
+        self._call(self._deafen())
 
     def wait_until(self, condition: Callable[[], object], timeout_s: float = 5.0) -> None:
         """Poll `condition` until it is true; AssertionError after `timeout_s`."""
@@ -161,20 +167,22 @@ class FakeVLLM:
             assert time.monotonic() < end, f"not so within {timeout_s} s; log: {self.log!r:.2000}"
             time.sleep(0.005)
 
-    def run(self, work: Coroutine[Any, Any, T], timeout_s: float = 30.0) -> T:
+    def run(self, work: Coroutine[Any, Any, T], timeout_s: float = 50.0) -> T:
         """Run the test's own coroutine on the fake's loop: one thread for both sides is fastest."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
 
     def _call(self, work: Coroutine[object, object, None]) -> None:
         self.run(work, 5)
 
-    async def _listen(self) -> None:
+    async def start(self) -> None:
+        """`listen`, for callers on the loop of `run`."""
         self._server = await asyncio.start_server(
             self._serve, self.host, self.port, backlog=2048, reuse_address=True
         )
         self.port = self._server.sockets[0].getsockname()[1]
 
-    async def _stop(self, reset: bool) -> None:
+    async def stop(self, reset: bool) -> None:
+        """`stop_listening`, for callers on the loop of `run`."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -182,6 +190,13 @@ class FakeVLLM:
             for peer in list(self._peers):
                 _reset(peer.writer)
             await asyncio.sleep(0)
+
+    async def _deafen(self) -> None:
+        assert self._server is not None
+        (listener,) = self._server.sockets
+        self._loop.remove_reader(listener.fileno())
+        with socket.socket(fileno=socket.dup(listener.fileno())) as again:
+            again.listen(0)
 
     async def _cancel_all(self) -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -241,6 +256,10 @@ class FakeVLLM:
             if not peer.gone.is_set():
                 request.answered_at = time.monotonic()
             return go_on and not peer.gone.is_set()
+        except ConnectionError as error:  # a write met the close before the watch did
+            if request.closed_at is None:
+                _note_close(request, error)
+            raise
         finally:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
