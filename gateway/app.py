@@ -9,6 +9,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
 from fastapi import FastAPI
@@ -16,17 +17,21 @@ from fastapi import FastAPI
 from gateway.admission import Admission, Slots
 from gateway.auth import Keyring
 from gateway.bound import UNKNOWN, AutoBound
+from gateway.cors import Cors
 from gateway.drain import Drain
 from gateway.health import Looked, Prober, control_client, unwatched
 from gateway.limits.limiter import Limiter
 from gateway.limits.local import LocalLimiter
 from gateway.log import RequestLog
+from gateway.metrics import Metrics
 from gateway.relay import Relay, Times
 from gateway.routes import control
 from gateway.routes.control import Status, control_app
+from gateway.routes.cors import CorsEdge
 from gateway.routes.edge import MODEL_PREFIX, Edge, Route, identified
 from gateway.routes.generation import Generation
 from gateway.routes.intake import Budget
+from gateway.routes.metrics import measured
 from gateway.routes.models import Models
 from gateway.routes.table import ENGINE_ROUTES
 from gateway.settings import Settings
@@ -74,10 +79,13 @@ def create_gateway(settings: Settings, log_stream: TextIO, worker: str | None = 
     drain = Drain()
     relay = Relay(state.admission, fleet, drain, times(settings))
     api = control_app(Status(fleet, state.admission, drain, state.link))
-    api.router.lifespan_context = lifespan(settings, keyring, fleet, drain, state)
-    routes = [*control_routes(api), *data_routes(settings, keyring, fleet, relay, drain)]
+    table = [*control_routes(api), *data_routes(settings, keyring, fleet, relay, drain)]
+    routes, metrics = measured(table, fleet, state.admission)
+    api.router.lifespan_context = lifespan(settings, keyring, fleet, drain, state, metrics)
     request_log = RequestLog(log_stream, settings.log_level)
-    return Gateway(Edge(routes, api, request_log, request_ids()), drain)
+    cors = Cors(frozenset(settings.cors_origins))
+    edge = partial(CorsEdge, cors) if cors.origins else Edge
+    return Gateway(edge(routes, api, request_log, request_ids(), [metrics.observe]), drain)
 
 
 def build_state(settings: Settings, worker: str | None) -> State:
@@ -137,15 +145,21 @@ def data_routes(
 
 
 def lifespan(
-    settings: Settings, keyring: Keyring, fleet: Fleet, drain: Drain, state: State
+    settings: Settings,
+    keyring: Keyring,
+    fleet: Fleet,
+    drain: Drain,
+    state: State,
+    metrics: Metrics,
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    """Prober and key file follower run from start to stop."""
+    """Prober, key file follower and shared metrics run from start to stop."""
 
     @asynccontextmanager
     async def run(_: FastAPI) -> AsyncIterator[None]:
         async with control_client() as client, asyncio.TaskGroup() as group:
             prober = Prober(fleet, settings.status_urls, client, state.looked)
-            works = [prober.run(), keyring.follow(), *([state.link.run()] if state.link else [])]
+            works = [prober.run(), keyring.follow(), metrics.run()]
+            works += [state.link.run()] if state.link else []
             tasks = [group.create_task(or_stop(work, drain)) for work in works]
             if state.link is not None:
                 await state.link.settled(VALKEY_START_S)

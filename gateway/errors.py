@@ -6,6 +6,7 @@
     │   └── BodyTooLarge            413     body_too_large
     ├── Unauthorized                401     invalid_api_key          + WWW-Authenticate
     ├── ModelNotAllowed             403     model_not_allowed
+    ├── OriginNotAllowed            403     origin_not_allowed
     ├── NotFound                    404     not_found | model_not_found
     ├── MethodNotAllowed            405     method_not_allowed       + Allow
     ├── RateLimited                 429     rate_limit_exceeded      + Retry-After, x-ratelimit-*
@@ -65,6 +66,15 @@ class ModelNotAllowed(GatewayError):
     status, type, code = 403, "permission_error", "model_not_allowed"
 
 
+class OriginNotAllowed(GatewayError):
+    """A browser asks for a page whose origin GATEWAY_CORS_ORIGINS does not have."""
+
+    status, type, code = 403, "permission_error", "origin_not_allowed"
+
+    def __init__(self) -> None:
+        super().__init__("Web pages of this origin may not call this server.")
+
+
 class NotFound(GatewayError):
     status, type, code = 404, "invalid_request_error", "not_found"
 
@@ -77,7 +87,8 @@ class MethodNotAllowed(GatewayError):
     status, type, code = 405, "invalid_request_error", "method_not_allowed"
 
     def __init__(self, allowed: list[str]) -> None:
-        names = ", ".join(sorted(allowed))
+        self.allowed = sorted(allowed)
+        names = ", ".join(self.allowed)
         super().__init__(f"This path takes {names} only.", [(b"allow", names.encode())])
 
 

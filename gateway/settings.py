@@ -17,6 +17,8 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from gateway.cors import ANY, is_origin
+
 PREFIX = "GATEWAY_"
 
 # Wanted texts double as documentation: `NAME: found …; wanted <text>; fix …`.
@@ -118,11 +120,15 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
         description="seconds that running streams may take after SIGTERM, 0 to 600",
     )
+    # Browsers may not call us unless somebody decides which pages; nginx knows the same list.
+    cors_origins: Urls = Field(
+        (), description="exact origins as https://app.example, comma between them, or * for any"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="debug, info, warning or error"
     )
 
-    @field_validator("upstreams", "status_urls", mode="before")
+    @field_validator("upstreams", "status_urls", "cors_origins", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
@@ -150,6 +156,13 @@ class Settings(BaseSettings):
         if url and not VALKEY.fullmatch(url):
             raise ValueError("not a Valkey URL")
         return url
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        if origins != (ANY,) and not all(map(is_origin, origins)):
+            raise ValueError("not an origin")
+        return origins
 
     @field_validator("log_level", mode="before")
     @classmethod

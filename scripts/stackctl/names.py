@@ -35,6 +35,7 @@ GATEWAY_TUNABLE = (
     "GATEWAY_IDLE_TIMEOUT_S",
     "GATEWAY_HEARTBEAT_S",
     "GATEWAY_DRAIN_S",
+    "GATEWAY_CORS_ORIGINS",
     "GATEWAY_LOG_LEVEL",
 )
 # The stack decides these itself; in .env they are only read by a gateway started by hand.

@@ -19,6 +19,7 @@ from stackctl.supervisor import MARK, Managed
 
 DRAIN_S = 60  # the launcher's and gateway's own defaults
 MAX_BODY = "33554432"  # the gateway's default
+NO_ORIGINS = "none"  # a template's value is never empty
 STOP_MARGIN_S = 20
 # In the order of starting; supervisor stops in the reverse one: nginx takes no more requests
 # first, the engine goes last.
@@ -146,6 +147,7 @@ def nginx_variables(layout: Layout, config: Config, ports: Ports) -> dict[str, s
         "STACK_GATEWAY": f"{LOOPBACK}:{ports.gateway}",
         "STACK_RESOLVER": LOOPBACK,
         "STACK_MAX_BODY": config.get("GATEWAY_MAX_BODY_BYTES", MAX_BODY),
+        "STACK_CORS_ORIGINS": config.get("GATEWAY_CORS_ORIGINS", NO_ORIGINS),
         "STACK_ACCESS_LOG": "/dev/stdout",
         "STACK_ERROR_LOG": "stderr",
     }

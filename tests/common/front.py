@@ -33,13 +33,16 @@ MAX_BODY = 2 * 1024 * 1024
 Edit = Callable[[str], str]
 
 
-def variables(out: Path, port: int, gateway: str, resolver: str = "127.0.0.1") -> dict[str, str]:
+def variables(
+    out: Path, port: int, gateway: str, resolver: str = "127.0.0.1", origins: str = "none"
+) -> dict[str, str]:
     """The STACK_* names of local mode."""
     return {
         "STACK_LISTEN": f"127.0.0.1:{port}",
         "STACK_GATEWAY": gateway,
         "STACK_RESOLVER": resolver,
         "STACK_MAX_BODY": str(MAX_BODY),
+        "STACK_CORS_ORIGINS": origins,
         "STACK_ACCESS_LOG": str(out / "access.log"),
         "STACK_ERROR_LOG": str(out / "error.log"),
     }
@@ -74,12 +77,14 @@ class Front:
         gateway: str,
         resolver: str = "127.0.0.1",
         edits: Mapping[str, Edit] | None = None,
+        origins: str = "none",
     ) -> None:
         self.port = free_port()
         self.out = folder / "out"
         self.out.mkdir(parents=True)
         templates = edited_templates(folder, edits or {})
-        render(templates, self.out, variables(self.out, self.port, gateway, resolver))
+        values = variables(self.out, self.port, gateway, resolver, origins)
+        render(templates, self.out, values)
         self.process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Front:

@@ -74,7 +74,7 @@ def test_a_query_is_not_forwarded(fake: FakeVLLM, gateway: GatewayProcess) -> No
 POSTS = """/invocations /tokenize /detokenize /pooling /classify /score /rerank /sleep /wake_up
     /collective_rpc /reset_prefix_cache /v1/load_lora_adapter /v1/unload_lora_adapter
     /inference/v1/generate /v1/chat/completions/render /scale_elastic_ep"""
-GETS = "/metrics /load /version /server_info /openapi.json /docs /redoc /ping /"
+GETS = "/load /version /server_info /openapi.json /docs /redoc /ping /"
 REQUESTS = [*(("POST", path) for path in POSTS.split()), *(("GET", path) for path in GETS.split())]
 
 

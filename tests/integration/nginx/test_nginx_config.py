@@ -14,7 +14,16 @@ import pytest
 from common.front import BINARY, ROOT, TEMPLATES, Edit, edited_templates, replace, variables
 from stackctl.nginx import NAME, render, start_command
 
-NAMES = {"LISTEN", "GATEWAY", "RESOLVER", "MAX_BODY", "PREFIX", "ACCESS_LOG", "ERROR_LOG"}
+NAMES = {
+    "LISTEN",
+    "GATEWAY",
+    "RESOLVER",
+    "MAX_BODY",
+    "CORS_ORIGINS",
+    "PREFIX",
+    "ACCESS_LOG",
+    "ERROR_LOG",
+}
 CONTAINER = {"STACK_LISTEN": "8080", "STACK_GATEWAY": "gateway:8081"}
 CONTAINER |= {"STACK_RESOLVER": "127.0.0.11"}
 # Variables that hold a key, a query string or a prompt.

@@ -20,6 +20,7 @@ def hashes(config: Config, env: bytes) -> dict[str, str]:
         (b"MAX_MODEL_LEN=2048", {"vllm"}),
         (b"GATEWAY_MAX_CONCURRENCY=8", {"gateway"}),
         (b"GATEWAY_MAX_BODY_BYTES=1048576", {"nginx", "gateway"}),
+        (b"GATEWAY_CORS_ORIGINS=*", {"nginx", "gateway"}),
         (b"NGINX_PORT=9000", {"nginx"}),
         (b"STACK_MODE=cpu", set()),
         (b"# a comment", set()),

@@ -21,7 +21,10 @@ ROWS = (
         *("admission", "limits", "shared", "upstream", "sse", "health", "outbox", "drain"),
         *("answer", "ledger"),
     ),
-    ("settings", "errors", "forms", "metrics", "log", "lines", "keys", "keyfields", "fairqueue"),
+    (
+        *("settings", "errors", "forms", "cors", "metrics", "log", "lines", "keys", "keyfields"),
+        *("fairqueue",),
+    ),
 )
 
 

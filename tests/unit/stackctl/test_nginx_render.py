@@ -16,6 +16,7 @@ VALUES = {
     "STACK_GATEWAY": "127.0.0.1:8081",
     "STACK_RESOLVER": "127.0.0.1",
     "STACK_MAX_BODY": "1024",
+    "STACK_CORS_ORIGINS": "none",
     "STACK_PREFIX": "/some/where",
     "STACK_ACCESS_LOG": "/dev/stdout",
     "STACK_ERROR_LOG": "stderr",
