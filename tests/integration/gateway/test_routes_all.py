@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 from common.captures import STREAMS, capture
 from common.fake_vllm import FakeVLLM
@@ -408,3 +409,24 @@ def test_a_key_for_some_models_is_held_to_them_everywhere(tmp_path: Path, start:
                 if status == 403:
                     assert error_of(reply, route)["type"] == "permission_error"
         assert len(fake.requests) == 2 * len(ENGINE_ROUTES)
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_openais_client_raises_what_the_error_event_says(
+    fake: FakeVLLM, gateway: GatewayProcess, api: str
+) -> None:
+    """B9: an event that it only hands on would look like the end of the answer."""
+    events = capture(f"{api}_stream").events[:2]
+    fake.enqueue(*replay(events, Reset()))
+    url = f"http://127.0.0.1:{gateway.port}/v1"
+    with openai.OpenAI(api_key=KEY, base_url=url, max_retries=0) as client:
+        ask = {
+            "chat": lambda: client.chat.completions.create(model="m", messages=[], stream=True),
+            "responses": lambda: client.responses.create(model="m", input="x", stream=True),
+        }
+        with (
+            ask[api]() as stream,
+            pytest.raises(openai.APIError, match="closed the connection") as raised,
+        ):
+            list(stream)
+    assert raised.value.code == "upstream_error"
