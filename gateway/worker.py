@@ -21,7 +21,7 @@ from gateway.keys import KeyFileError
 from gateway.lines import whole_lines
 from gateway.log import set_up_logging
 from gateway.server import Server, server_config
-from gateway.settings import Settings, load_settings
+from gateway.settings import Settings, SettingsError, load_settings
 
 FAULT = 1
 BAD_INPUT = 2
@@ -37,7 +37,9 @@ def main(arguments: list[str]) -> int:
             return uvloop.run(_serve(settings, name, shared, manager))
         except KeyFileError as error:
             sys.stderr.write(f"GATEWAY_API_KEYS_FILE: {error}\n")
-            return BAD_INPUT
+        except SettingsError as error:
+            sys.stderr.write("".join(f"{line}\n" for line in error.lines))
+        return BAD_INPUT
 
 
 async def _serve(
