@@ -1,6 +1,6 @@
 # The verbs, one line each. `make` lists them. Logic lives in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help init doctor up down status logs restart key usage chat setup test check fix bench-gateway
+.PHONY: help init doctor up down status logs restart key usage chat setup test check fix bench-gateway soak-gateway
 
 help: ## list the verbs
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,8 @@ test: ## all tests that can run on this host (T=tests/unit for some)
 	@scripts/test $(T)
 bench-gateway: ## what the gateway's data path costs (A="--repeats 1 --only streaming")
 	@scripts/bench-gateway $(A)
+soak-gateway: ## mixed load on the gateway for M=60 minutes: does anything grow?
+	@scripts/soak-gateway --minutes $(or $(M),60)
 check: ## ruff, mypy and shellcheck
 	@scripts/check
 fix: ## what ruff can correct by itself

@@ -21,11 +21,11 @@ from common.net import free_port
 
 from bench.gateway import machine
 from bench.gateway.load import Target
-from gateway.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[3]
 START_S = 20.0
 STOP_S = 30.0
+KEY_NAME = "bench"
 KEY = "sk-bench-0123456789abcdef"
 # High enough never to refuse: they cost what limits cost and change nothing.
 LIMITS = (
@@ -111,13 +111,13 @@ def gateway(place: Place, upstream: str) -> Iterator[Contender]:
 def gateway_environment(folder: Path, port: int, upstream: str) -> dict[str, str]:
     """GATEWAY_* values of the measured gateway."""
     keys = folder / "api_keys.toml"
-    keys.write_text(f'[[key]]\nname = "bench"\nkey = "{KEY}"\n{LIMITS}')
+    keys.write_text(f'[[key]]\nname = "{KEY_NAME}"\nkey = "{KEY}"\n{LIMITS}')
     return {
         "GATEWAY_PORT": str(port),
         "GATEWAY_UPSTREAMS": upstream,
         "GATEWAY_API_KEYS_FILE": str(keys),
         "GATEWAY_MAX_CONCURRENCY": "2048",
-        **_usage_db(folder),
+        "GATEWAY_USAGE_DB": str(usage_db(folder)),
     }
 
 
@@ -189,10 +189,8 @@ def _answers(port: int) -> bool:
         connection.close()
 
 
-def _usage_db(folder: Path) -> dict[str, str]:
-    if "usage_db" not in Settings.model_fields:
-        return {}
-    return {"GATEWAY_USAGE_DB": f"sqlite:///{folder / 'usage.db'}"}
+def usage_db(folder: Path) -> Path:
+    return folder / "usage.sqlite3"
 
 
 def _nginx_config(port: int, upstream: str) -> str:

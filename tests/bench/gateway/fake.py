@@ -1,9 +1,14 @@
 """An engine that costs almost nothing: chat completions with 20 ms between chunks.
 
 One timer serves all streams: each millisecond it writes the streams of one slot of a wheel of
-twenty. A stream that its reader holds up is passed over until there is room again. What a request
-wants is in its body: `"max_tokens":N` chunks, `"user":"hold"` for silence instead of an answer.
-`GET /bench/counters` tells what was seen.
+twenty. A stream that its reader holds up is passed over until there is room again.
+`GET /bench/counters` tells what was seen. What a request wants is in its body: `"max_tokens":N`
+chunks, and as "user"
+
+    hold    silence, then an answer that nobody waits for any more
+    flood   a hundred chunks instead of each one
+    reset   the connection is reset where the stream's end should be
+    fail    status 500
 
 Run: `python -m bench.gateway.fake PORT`.
 """
@@ -13,17 +18,19 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
+import struct
 import sys
 from dataclasses import asdict, dataclass
 from typing import cast
 
 import uvloop
 
+from bench.gateway import answers
+
 INTERVAL_MS = 20
-PROMPT_TOKENS = 7
-UNARY_TOKENS = 2
-# A held request is answered after all; its client has left long before.
 HOLD_S = 3.0
+FLOOD = 100
 # Where a request's wishes are looked for in a large body: at both ends.
 EDGE = 4096
 
@@ -31,64 +38,7 @@ _LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
 _TOKENS = re.compile(rb'"max_tokens": ?(\d+)')
 _STREAM = re.compile(rb'"stream": ?true')
 _USAGE = re.compile(rb'"include_usage": ?true')
-_HOLD = re.compile(rb'"user": ?"hold"')
-
-_START = (
-    b'data: {"id":"chatcmpl-8f14e45fceea167a5a36dedd4bea2543","object":"chat.completion.chunk",'
-)
-_START += b'"created":1796084059,"model":"m","choices":['
-ROLE = _START + (
-    b'{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],'
-    b'"prompt_token_ids":null}\n\n'
-)
-DELTA = _START + (
-    b'{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null,'
-    b'"token_ids":null}]}\n\n'
-)
-FINISH = _START + (
-    b'{"index":0,"delta":{"content":""},"logprobs":null,"finish_reason":"stop",'
-    b'"stop_reason":null,"token_ids":null}]}\n\n'
-)
-DONE = b"data: [DONE]\n\n"
-
-
-def usage_event(completion: int) -> bytes:
-    return _START + b'],"usage":' + _usage(completion) + b"}\n\n"
-
-
-def _usage(completion: int) -> bytes:
-    return b'{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d}' % (
-        PROMPT_TOKENS,
-        PROMPT_TOKENS + completion,
-        completion,
-    )
-
-
-def chunk(data: bytes) -> bytes:
-    """One piece of the chunked transfer encoding."""
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-def whole(body: bytes, content_type: bytes = b"application/json") -> bytes:
-    """A complete answer with its length."""
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n"
-    return head % (content_type, len(body)) + body
-
-
-STREAM_HEAD = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
-    b"transfer-encoding: chunked\r\n\r\n" + chunk(ROLE)
-)
-STEP = chunk(DELTA)
-UNARY = whole(
-    b'{"id":"chatcmpl-8f14e45fceea167a5a36dedd4bea2543","object":"chat.completion",'
-    b'"created":1796084059,"model":"m","choices":[{"index":0,"message":{"role":"assistant",'
-    b'"content":"Paris."},"logprobs":null,"finish_reason":"stop"}],"usage":'
-    + _usage(UNARY_TOKENS)
-    + b"}"
-)
-MODELS = whole(b'{"object":"list","data":[{"id":"m","object":"model","owned_by":"vllm"}]}')
-HEALTH = whole(b"")
+_USER = re.compile(rb'"user": ?"([a-z]+)"')
 
 
 @dataclass
@@ -189,24 +139,35 @@ class Engine(asyncio.Protocol):
     def _get(self, head: bytes) -> None:
         path = head.split(b" ", 2)[1]
         if path == b"/bench/counters":
-            self._transport.write(whole(json.dumps(asdict(self._counters)).encode()))
+            self._transport.write(answers.whole(json.dumps(asdict(self._counters)).encode()))
         else:
-            self._transport.write(MODELS if path == b"/v1/models" else HEALTH)
+            models = path == b"/v1/models"
+            self._transport.write(answers.MODELS if models else answers.HEALTH)
 
     def _post(self, wishes: bytes) -> None:
         self._counters.generations += 1
-        if _HOLD.search(wishes):
+        user = _USER.search(wishes)
+        self._user = user[1] if user else b""
+        if self._user == b"fail":
+            self._transport.write(answers.FAILED)
+        elif self._user == b"hold":
             self._counters.running += 1
             self._held = asyncio.get_running_loop().call_later(HOLD_S, self._release)
         elif _STREAM.search(wishes):
-            self._counters.running += 1
-            tokens = _TOKENS.search(wishes)
-            self._tokens = self._left = int(tokens[1]) if tokens else 16
-            self._usage = _USAGE.search(wishes) is not None
-            self._transport.write(STREAM_HEAD)
-            self._slot = self._wheel.add(self)
+            self._begin(wishes)
         else:
-            self._transport.write(UNARY)
+            self._transport.write(answers.UNARY)
+
+    def _begin(self, wishes: bytes) -> None:
+        self._counters.running += 1
+        tokens = _TOKENS.search(wishes)
+        self._left = int(tokens[1]) if tokens else 16
+        times = FLOOD if self._user == b"flood" else 1
+        self._tokens = self._left * times
+        self._step = answers.STEP * times
+        self._usage = _USAGE.search(wishes) is not None
+        self._transport.write(answers.STREAM_HEAD)
+        self._slot = self._wheel.add(self)
 
     def step(self) -> None:
         """The next chunk, or the end."""
@@ -214,14 +175,22 @@ class Engine(asyncio.Protocol):
             return
         if self._left:
             self._left -= 1
-            self._transport.write(STEP)
-            return
-        events = [FINISH, usage_event(self._tokens), DONE] if self._usage else [FINISH, DONE]
-        self._transport.write(b"".join(map(chunk, events)) + b"0\r\n\r\n")
-        self._end()
+            self._transport.write(self._step)
+        elif self._user == b"reset":
+            self._end()
+            self._cut()
+        else:
+            self._transport.write(answers.stream_end(self._tokens if self._usage else None))
+            self._end()
+
+    def _cut(self) -> None:
+        """Close with a TCP reset."""
+        peer = self._transport.get_extra_info("socket")
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._transport.abort()
 
     def _release(self) -> None:
-        self._transport.write(UNARY)
+        self._transport.write(answers.UNARY)
         self._end()
 
     def _end(self) -> bool:

@@ -37,6 +37,10 @@ def rss_mb(pid: int) -> float:
     return 0.0
 
 
+def open_files(pid: int) -> int:
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+
+
 class Foreign:
     """User time that other programs take on some cores, as a share of them.
 

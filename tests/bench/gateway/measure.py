@@ -15,8 +15,9 @@ from functools import partial
 from math import inf
 from statistics import median
 
+from bench.gateway.answers import PROMPT_TOKENS, UNARY_TOKENS
 from bench.gateway.contenders import BenchError, Contender
-from bench.gateway.fake import INTERVAL_MS, PROMPT_TOKENS, UNARY_TOKENS
+from bench.gateway.fake import INTERVAL_MS
 from bench.gateway.load import (
     StreamRun,
     UnaryRun,
