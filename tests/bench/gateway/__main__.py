@@ -54,14 +54,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--streams", type=_counts, default=(64, 512))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=8.0, help="length of one streaming run")
-    parser.add_argument("--nice", type=int, default=0, help="priority; below 0 needs root")
     parser.add_argument("--json", type=Path, help="write the numbers there, too")
     return parser.parse_args(arguments)
 
 
 def measure(options: argparse.Namespace) -> int:
     """One whole benchmark. Files: bench-results/<time>/gateway.{json,md}."""
-    be_nice(options.nice)
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(prefix="bench-gateway-") as folder, ExitStack() as stack:
         place = Place(*two_cores(), Path(folder))
@@ -101,13 +99,12 @@ def tables(bench: Bench, versions: dict[str, str], findings: list[str]) -> str:
     numbers, streams = bench.numbers, bench.plan.streams
     parts = [
         ", ".join(f"{name} {value}" for name, value in versions.items()),
-        report.disturbance(bench.disturbed),
-        f"Medians of {bench.plan.repeats} repeats:",
+        report.disturbance(bench.disturbed, os.sched_getscheduler(0) != os.SCHED_OTHER),
+        f"{bench.plan.repeats} repeats, streams of {bench.plan.seconds:g} s.",
         report.medians(numbers, streams),
     ]
     if report.BASE in numbers and "direct" in numbers:
-        title = "Within each repeat, median (lowest to highest):"
-        parts += [title, report.relative(numbers, streams), report.goals(numbers)]
+        parts += [report.relative(numbers, streams), report.goals(numbers)]
     good = "Every request ended well"
     if "gateway" in bench.sent:
         good += "; the gateway's metrics and ledger equal what was sent"
@@ -132,14 +129,6 @@ def write(bench: Bench, versions: dict[str, str], text: str, copy: Path | None) 
     if copy is not None:
         copy.write_text(data)
     return folder
-
-
-def be_nice(by: int) -> None:
-    """Of this process and of all that it starts."""
-    try:
-        os.nice(by)
-    except PermissionError:
-        raise BenchError(f"--nice: found {by}, as no root; wanted 0 or more; fix: sudo") from None
 
 
 def two_cores() -> tuple[int, int]:

@@ -66,3 +66,6 @@ FAILED = whole(
     b'{"error":{"message":"worker died","type":"InternalServerError","code":500}}',
     b"500 Internal Server Error",
 )
+REFUSED = whole(
+    b'{"error":{"message":"JSON decode error","type":"Bad Request","code":400}}', b"400 Bad Request"
+)

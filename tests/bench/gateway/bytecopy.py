@@ -22,7 +22,7 @@ HOP = {b"transfer-encoding", b"connection", b"keep-alive"}
 
 
 class ByteCopy:
-    """An ASGI application that sends each POST to one upstream."""
+    """An ASGI application that sends each request to one upstream."""
 
     def __init__(self, upstream: str) -> None:
         self._upstream = upstream
@@ -31,7 +31,7 @@ class ByteCopy:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
-            await self._copy(scope["path"], await _body(receive), send)
+            await self._copy(scope["method"], scope["path"], await _body(receive), send)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -44,9 +44,11 @@ class ByteCopy:
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _copy(self, path: str, body: bytes, send: Send) -> None:
+    async def _copy(self, method: str, path: str, body: bytes, send: Send) -> None:
         headers = {"content-type": "application/json"}
-        async with self._session.post(self._upstream + path, data=body, headers=headers) as answer:
+        async with self._session.request(
+            method, self._upstream + path, data=body, headers=headers
+        ) as answer:
             kept = [(n.lower(), v) for n, v in answer.raw_headers if n.lower() not in HOP]
             await send({"type": "http.response.start", "status": answer.status, "headers": kept})
             async for piece in answer.content.iter_any():

@@ -2,8 +2,8 @@
 
 One timer serves all streams: each millisecond it writes the streams of one slot of a wheel of
 twenty. A stream that its reader holds up is passed over until there is room again.
-`GET /bench/counters` tells what was seen. What a request wants is in its body: `"max_tokens":N`
-chunks, and as "user"
+`GET /bench/counters` tells what was seen. Each body is read and parsed as a whole, as an engine
+has to. What a request wants is in it: so many chunks as "max_tokens", and as "user"
 
     hold    silence, then an answer that nobody waits for any more
     flood   a hundred chunks instead of each one
@@ -22,7 +22,7 @@ import socket
 import struct
 import sys
 from dataclasses import asdict, dataclass
-from typing import cast
+from typing import Any, cast
 
 import uvloop
 
@@ -31,14 +31,8 @@ from bench.gateway import answers
 INTERVAL_MS = 20
 HOLD_S = 3.0
 FLOOD = 100
-# Where a request's wishes are looked for in a large body: at both ends.
-EDGE = 4096
 
 _LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
-_TOKENS = re.compile(rb'"max_tokens": ?(\d+)')
-_STREAM = re.compile(rb'"stream": ?true')
-_USAGE = re.compile(rb'"include_usage": ?true')
-_USER = re.compile(rb'"user": ?"([a-z]+)"')
 
 
 @dataclass
@@ -99,7 +93,7 @@ class Engine(asyncio.Protocol):
     def _reset(self) -> None:
         self._buffer = b""
         self._missing = 0  # body bytes still to come
-        self._edge = b""  # the body, or the beginning of a large one
+        self._pieces: list[bytes] = []  # of the body
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -129,12 +123,11 @@ class Engine(asyncio.Protocol):
 
     def _body(self, data: bytes) -> None:
         self._missing -= len(data)
-        if len(self._edge) < EDGE:
-            self._edge += data
+        self._pieces.append(data)
         if self._missing <= 0:
-            wishes = self._edge[:EDGE] + self._edge[-EDGE:] + data[-EDGE:]
+            body = b"".join(self._pieces)
             self._reset()
-            self._post(wishes)
+            self._post(body)
 
     def _get(self, head: bytes) -> None:
         path = head.split(b" ", 2)[1]
@@ -144,28 +137,31 @@ class Engine(asyncio.Protocol):
             models = path == b"/v1/models"
             self._transport.write(answers.MODELS if models else answers.HEALTH)
 
-    def _post(self, wishes: bytes) -> None:
+    def _post(self, body: bytes) -> None:
         self._counters.generations += 1
-        user = _USER.search(wishes)
-        self._user = user[1] if user else b""
-        if self._user == b"fail":
+        try:
+            asked: dict[str, Any] = json.loads(body)
+        except ValueError:
+            self._transport.write(answers.REFUSED)
+            return
+        self._user = asked.get("user")
+        if self._user == "fail":
             self._transport.write(answers.FAILED)
-        elif self._user == b"hold":
+        elif self._user == "hold":
             self._counters.running += 1
             self._held = asyncio.get_running_loop().call_later(HOLD_S, self._release)
-        elif _STREAM.search(wishes):
-            self._begin(wishes)
+        elif asked.get("stream"):
+            self._begin(asked)
         else:
             self._transport.write(answers.UNARY)
 
-    def _begin(self, wishes: bytes) -> None:
+    def _begin(self, asked: dict[str, Any]) -> None:
         self._counters.running += 1
-        tokens = _TOKENS.search(wishes)
-        self._left = int(tokens[1]) if tokens else 16
-        times = FLOOD if self._user == b"flood" else 1
+        self._left = asked.get("max_tokens", 16)
+        times = FLOOD if self._user == "flood" else 1
         self._tokens = self._left * times
         self._step = answers.STEP * times
-        self._usage = _USAGE.search(wishes) is not None
+        self._usage = bool((asked.get("stream_options") or {}).get("include_usage"))
         self._transport.write(answers.STREAM_HEAD)
         self._slot = self._wheel.add(self)
 
@@ -176,7 +172,7 @@ class Engine(asyncio.Protocol):
         if self._left:
             self._left -= 1
             self._transport.write(self._step)
-        elif self._user == b"reset":
+        elif self._user == "reset":
             self._end()
             self._cut()
         else:

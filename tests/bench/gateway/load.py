@@ -64,7 +64,7 @@ def post(target: Target, body: bytes) -> bytes:
 
 
 def chat_body(content: str = "Name the capital of France.", **wishes: object) -> bytes:
-    """A chat request; `wishes` come first, where the fake looks for them."""
+    """A chat request; `wishes`: further fields."""
     messages = [{"role": "user", "content": content}]
     return json.dumps({"model": "m", **wishes, "messages": messages}).encode()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from bench.gateway.stats import Numbers, Spread, against, differences, of, spread
 
@@ -13,7 +14,7 @@ Relation = tuple[str, str, Callable[[Numbers, str], list[float]]]
 
 
 @dataclass(frozen=True)
-class Column:
+class Measure:
     """One thing that was measured. `form`: a format of one number."""
 
     title: str
@@ -23,7 +24,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Goal:
-    """What our gateway wants of one column, as `wanted` at most or at least."""
+    """What our gateway wants of one measure, as `wanted` at most or at least."""
 
     title: str
     values: Sequence[float]
@@ -32,40 +33,36 @@ class Goal:
     form: str = ".2f"
 
 
-def columns(streams: Sequence[int]) -> list[Column]:
+def measures(streams: Sequence[int]) -> list[Measure]:
     return [
-        *(Column(f"CPU-s per 100k chunks, {n} streams", f"cpu_{n}", ".2f") for n in streams),
-        *(Column(f"chunks/s, {n} streams", f"rate_{n}", ",.0f") for n in streams),
-        Column("unary req/s, c=64", "unary", ",.0f"),
-        Column("CPU µs per request", "unary_cpu_us", ".0f"),
-        Column("p50 ms, c=1", "p50_ms", ".3f"),
-        Column("1 MB bodies, req/s", "bodies", ",.0f"),
-        Column("cancels seen, mid-stream", "cancels_mid", ".0f"),
-        Column("before 1st chunk", "cancels_before", ".0f"),
-        *(Column(f"RSS MB, {n} streams", f"rss_{n}", ".0f") for n in streams),
+        *(Measure(f"CPU-s per 100k chunks, {n} streams", f"cpu_{n}", ".2f") for n in streams),
+        *(Measure(f"chunks/s, {n} streams", f"rate_{n}", ",.0f") for n in streams),
+        Measure("unary req/s, c=64", "unary", ",.0f"),
+        Measure("CPU µs per request", "unary_cpu_us", ".0f"),
+        Measure("p50 ms, c=1", "p50_ms", ".3f"),
+        Measure("1 MB bodies, req/s", "bodies", ",.0f"),
+        Measure("cancels seen, mid-stream", "cancels_mid", ".0f"),
+        Measure("cancels seen, before the first chunk", "cancels_before", ".0f"),
+        *(Measure(f"RSS MB, {n} streams", f"rss_{n}", ".0f") for n in streams),
     ]
 
 
 def medians(numbers: Numbers, streams: Sequence[int]) -> str:
-    """The table of medians, one row a contender."""
-    shown = [c for c in columns(streams) if any(of(numbers, name, c.metric) for name in numbers)]
-    rows = [["", *(column.title for column in shown)]]
-    for name in numbers:
-        cells = [_middle(spread(of(numbers, name, c.metric)), c.form) for c in shown]
-        rows.append([name, *cells])
+    """The table of medians, one column a contender."""
+    rows = [["medians", *numbers]]
+    for measured in measures(streams):
+        cells = [_middle(of(numbers, name, measured.metric), measured.form) for name in numbers]
+        rows += [[measured.title, *cells]] if any(cells) else []
     return markdown(rows)
 
 
 def relative(numbers: Numbers, streams: Sequence[int]) -> str:
     """Ratios within each repeat: median (lowest to highest)."""
     names = [name for name in numbers if name != "direct"]
-    shown = [
-        (title, {name: _span(spread(values(numbers, name)), form) for name in names})
-        for title, form, values in relations(streams)
-    ]
-    shown = [(title, cells) for title, cells in shown if any(cells.values())]
-    rows = [["", *(title for title, _ in shown)]]
-    rows += [[name, *(cells[name] for _, cells in shown)] for name in names]
+    rows = [["within each repeat", *names]]
+    for title, form, values in relations(streams):
+        cells = [_span(spread(values(numbers, name)), form) for name in names]
+        rows += [[title, *cells]] if any(cells) else []
     return markdown(rows)
 
 
@@ -144,13 +141,15 @@ def _goal_row(goal: Goal) -> list[str]:
     ]
 
 
-def disturbance(shares: Sequence[float]) -> str:
-    """How much of the two cores other programs took: rates suffer from it, ratios less."""
+def disturbance(shares: Sequence[float], ahead: bool) -> str:
+    """How much of the two cores other programs took. `ahead`: they had to wait for ours."""
     found = spread([share * 100 for share in shares])
     if found is None:
         return ""
-    text = f"Other programs took {found.median:.0f} % of the two cores (up to {found.high:.0f} %)."
-    return text if found.high < 5 else f"{text} Rates and latencies are not to be trusted."
+    text = f"Other programs took {found.median:.0f} % of the two cores (up to {found.high:.0f} %)"
+    if ahead:
+        return f"{text}, whenever ours let them."
+    return f"{text}." if found.high < 5 else f"{text}: rates and latencies are not to be trusted."
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
@@ -164,8 +163,8 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def _middle(found: Spread | None, form: str) -> str:
-    return "" if found is None else f"{found.median:{form}}"
+def _middle(values: Sequence[float], form: str) -> str:
+    return f"{median(values):{form}}" if values else ""
 
 
 def _span(found: Spread | None, form: str = ".2f") -> str:
