@@ -109,7 +109,7 @@ def test_what_is_not_on_the_list_is_not_there(
         "/v1/models;x",
         "/v1/models/",
         "/v1\\metrics",
-        "http://vllm:8000/metrics",
+        "http://vllm:8000/version",
         "//v1/models",
     ],
 )
