@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from psycopg import ProgrammingError
-from psycopg.conninfo import make_conninfo
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -85,6 +83,10 @@ def _of_url(text: str) -> Target:
 
 def _check_options(target: Target) -> None:
     """libpq's own judgement of the parameters behind `?`."""
+    # Only here: 9 MB that a ledger in SQLite has no use for.
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import make_conninfo
+
     given: dict[str, Any] = {n: v for n, v in target.url.query.items() if isinstance(v, str)}
     try:
         make_conninfo("", **given)

@@ -152,10 +152,20 @@ def test_a_file_that_cannot_be_used_is_one_line(tmp_path: Path, kind: str) -> No
         assert "; fix: " in line
 
 
-def test_the_check_ends_with_the_line_and_2(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "settings"),
+    [
+        (["--check"], {}),
+        ([], {"GATEWAY_WORKERS": "2", "GATEWAY_VALKEY_URL": "valkey://127.0.0.1:1"}),
+    ],
+    ids=["check", "two workers"],
+)
+def test_the_process_ends_with_the_line_and_2(
+    tmp_path: Path, words: list[str], settings: dict[str, str]
+) -> None:
     path = bad_file(tmp_path, "no database")
-    keys = write_keys(tmp_path)
-    done = run_gateway("--check", GATEWAY_API_KEYS_FILE=str(keys), GATEWAY_USAGE_DB=str(path))
+    known = {"GATEWAY_API_KEYS_FILE": str(write_keys(tmp_path)), "GATEWAY_PORT": "0"}
+    done = run_gateway(*words, **known, **settings, GATEWAY_USAGE_DB=str(path))
     assert done.returncode == 2
     assert done.stderr.startswith(f"GATEWAY_USAGE_DB: found {path}")
     assert done.stderr.count("\n") == 1
