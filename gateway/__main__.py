@@ -18,7 +18,7 @@ from gateway.app import create_gateway
 from gateway.keys import KeyFileError, read_keys
 from gateway.ledger.opening import check as check_ledger
 from gateway.log import set_up_logging
-from gateway.server import Server, server_config
+from gateway.server import GC_THRESHOLD, Server, server_config
 from gateway.settings import Settings, SettingsError, load_settings
 
 FAULT = 1
@@ -56,10 +56,11 @@ def run(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings, listener: socket.socket) -> int:
-    gateway = create_gateway(settings, sys.stdout)
+    gateway = create_gateway(settings, sys.stdout.buffer)
     # What was built so far lives as long as the process; full collections need not walk it.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(GC_THRESHOLD, 10, 10)
     server = Server(server_config(gateway.app), gateway.drain, settings.drain_s)
     host, port = listener.getsockname()[:2]
     logging.getLogger("gateway").info("listening on http://%s:%d", host, port)

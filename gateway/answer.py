@@ -1,9 +1,9 @@
 """An engine's response on its way to the client: when ours starts, what it carries, how it ends.
 
-on_head ─┬─ 2xx event stream ─▶ start at once ─▶ pieces as they come, tracked
+on_head ─┬─ 2xx event stream ─▶ start at once ─▶ pieces as they come, followed
          ├─ other 2xx ────────▶ start with the first piece, so that a body that never comes
          │                      can still be an error with a status
-         └─ any other status ─▶ collect, then as it is (the API's form) or wrapped
+         └─ any other status ─▶ collect, then as it is (in the API's form) or wrapped
 then one of whole() and broken()
 """
 
@@ -11,17 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gateway.client import ClientConnection, nothing
 from gateway.errors import GatewayError, Headers, UpstreamFailed
 from gateway.forms import engine_error, error_event
 from gateway.log import Outcome, Record
-from gateway.outbox import Outbox, nothing
-from gateway.sse import Tracker
+from gateway.streams import Stream
 from gateway.upstream.exchange import Head, Job
+from gateway.usage import BYTES_PER_TOKEN, Usage, UsageFinder
 
 Clock = Callable[[], float]
 
 # An error object is a few hundred bytes; a validation error may quote its input.
 MAX_ERROR_BODY = 1 << 18
+# vLLM says "busy" without a time; a slot frees up every few hundred milliseconds under load.
+BUSY_RETRY = (b"retry-after", b"2")
+# A comment alone, without a blank line: some clients take a blank line for the end of an event.
+HEARTBEAT = b": keep-alive\n"
 
 # Between two connections only (RFC 9110 §7.6.1), or ours to say.
 NOT_RELAYED = frozenset(
@@ -35,57 +40,76 @@ STREAM_HEADERS: Headers = [
 
 
 class Answer:
-    """The response on its way to the client; the sink of the engine's connection."""
+    """The response on its way to the client; the sink of the engine's connection.
 
-    def __init__(self, outbox: Outbox, record: Record, clock: Clock, job: Job) -> None:
-        self._outbox = outbox
+    `heartbeat_s`: seconds of silence in an event stream between comments of ours, 0: none.
+    """
+
+    def __init__(
+        self, client: ClientConnection, job: Job, record: Record, clock: Clock, heartbeat_s: float
+    ) -> None:
+        self._client = client
+        self._job = job
         self._record = record
         self._clock = clock
-        self._job = job
+        self._heartbeat_s = heartbeat_s
+        self._beats = 0  # in this silence
         self._head = Head(0, [])
         self._refusal: bytearray | None = None
+        self._finder = UsageFinder()
         self.enough = nothing  # ends the engine's response early
-        self.tracker: Tracker | None = None  # for an event stream
+        self.stream: Stream | None = None
+        self.sent = False  # to an engine
         self.started = False
+
+    @property
+    def busy(self) -> bool:
+        """The engine says that it can take no more now; vLLM does so before a stream begins."""
+        return self._head.status == 503
 
     def on_head(self, head: Head) -> None:
         self._head = head
         if not 200 <= head.status < 300:
             self._refusal = bytearray()
-        elif head.value(b"content-type").lower().startswith(b"text/event-stream"):
+        elif head.is_event_stream:
             self._record.stream = True
-            self.tracker = Tracker(self._job.ending)
-            self._start(head, [*_relayed(head, stream=True), *STREAM_HEADERS])
+            self.stream = Stream(self._job.ending, self._job.usage_asked)
+            self._start([*_relayed(head, stream=True), *STREAM_HEADERS], chunked=True)
 
     def on_piece(self, data: bytes) -> None:
-        record = self._record
-        if self._refusal is not None:
-            self._refusal += data
-            if len(self._refusal) > MAX_ERROR_BODY:
-                self.enough()
+        stream = self.stream
+        if stream is None:
+            self._plain(data)
             return
-        if not record.bytes_out:
+        record = self._record
+        if record.first_byte_at is None and (b"data:" in data or stream.frames.open):
             record.first_byte_at = self._clock()
-        record.bytes_out += len(data)
-        if self.tracker is not None:
-            self.tracker.feed(data)
-        elif not self.started:
-            self._start(self._head, _relayed(self._head, stream=False))
-        self._outbox.body(data)
+        self._beats = 0
+        data = stream.feed(data)
+        if data:
+            record.bytes_out += len(data)
+            self._client.write(data)
+
+    def on_silence(self, seconds: float) -> None:
+        """Nothing came for so long: a comment, if wanted, and only between two events."""
+        due = self._heartbeat_s * (self._beats + 1)
+        if self._heartbeat_s and seconds >= due and self.stream and not self.stream.frames.open:
+            self._beats += 1
+            self._client.write(HEARTBEAT)
 
     def whole(self) -> None:
         """The engine's response is complete: end ours. Raises UpstreamFailed for an empty one."""
         head = self._head
         if self._refusal is not None:
             self._refuse(head, bytes(self._refusal))
-        elif self.tracker is not None:
-            self._end_stream(self.tracker)
+        elif self.stream is not None:
+            self._end_stream(self.stream)
         elif not self.started and head.status != 204:
             raise UpstreamFailed("The engine sent an empty answer.")
         else:
             if not self.started:
-                self._start(head, _relayed(head, stream=False))
-            self._outbox.finish()
+                self._start(_relayed(head, stream=False), chunked=False)
+            self._client.finish()
 
     def broken(self, error: GatewayError, outcome: Outcome) -> None:
         """No more bytes will come. Before the start: raises `error`. After: event, or a cut."""
@@ -96,40 +120,83 @@ class Answer:
         self._record.reason = error.code
         if not self.started:
             raise error
-        if self.tracker is not None:
-            tracker, ending = self.tracker, self._job.ending
-            self._outbox.finish(error_event(error, ending, tracker.mid_event, tracker.frames))
+        if self.stream is not None:
+            self._write_rest(self.stream)
+            frames = self.stream.frames
+            self._client.write(error_event(error, self._job.ending, frames.open, frames.count))
+            self._client.finish()
+
+    def count(self) -> None:
+        """Note the tokens: the engine's own count, or an estimate of what it did uncounted."""
+        record = self._record
+        if self.stream is not None:
+            record.frames = self.stream.frames.count
+        failed = self._refusal is not None or (
+            not self.started and record.outcome == "upstream_error"
+        )
+        if self.sent and self._job.counted and not failed:
+            usage = self.stream.usage() if self.stream else self._finder.usage()
+            record.tokens_estimated = usage is None
+            usage = usage or Usage(
+                len(self._job.body) // BYTES_PER_TOKEN,
+                self.stream.tokens_seen() if self.stream else 0,
+            )
+            record.prompt_tokens = usage.prompt or 0
+            record.completion_tokens = usage.completion or 0
+
+    def _plain(self, data: bytes) -> None:
+        record = self._record
+        if self._refusal is not None:
+            self._refusal += data
+            if len(self._refusal) > MAX_ERROR_BODY:
+                self.enough()
+            return
+        if record.first_byte_at is None:
+            record.first_byte_at = self._clock()
+        self._finder.feed(data)
+        record.bytes_out += len(data)
+        if not self.started:
+            headers = _relayed(self._head, stream=False)
+            self._start(headers, chunked=not self._head.value(b"content-length"))
+        self._client.write(data)
 
     def _said_all(self) -> bool:
         """True when only framing is missing: after the last event, or of an error's body."""
-        if self.tracker is not None:
-            return self.tracker.verdict() != "truncated"
+        if self.stream is not None:
+            return self.stream.verdict() != "truncated"
         return self._refusal is not None
 
-    def _end_stream(self, tracker: Tracker) -> None:
-        self._record.frames = tracker.frames
-        verdict = tracker.verdict()
+    def _end_stream(self, stream: Stream) -> None:
+        verdict = stream.verdict()
         if verdict == "truncated":
             self.broken(UpstreamFailed("The engine ended the stream early."), "truncated")
             return
         if verdict == "error":
             self._record.outcome, self._record.reason = "upstream_error", "error_event"
-        self._outbox.finish()
+        self._write_rest(stream)
+        self._client.finish()
+
+    def _write_rest(self, stream: Stream) -> None:
+        rest = stream.rest()
+        if rest:
+            self._record.bytes_out += len(rest)
+            self._client.write(rest)
 
     def _refuse(self, head: Head, body: bytes) -> None:
         body, wrapped = engine_error(head.status, body, self._job.api, self._record.request_id)
         self._record.outcome, self._record.reason = "upstream_error", "status"
         self._record.bytes_out = len(body)
-        self._start(head, _refusal_headers(head, len(body), wrapped))
-        self._outbox.finish(body)
+        self._start(_refusal_headers(head, len(body), wrapped), chunked=False)
+        self._client.write(body)
+        self._client.finish()
 
-    def _start(self, head: Head, headers: Headers) -> None:
-        # A redirect or another oddity is not something a client of ours can follow.
-        status = head.status if head.status < 300 or head.status >= 400 else 502
+    def _start(self, headers: Headers, chunked: bool) -> None:
+        status = self._head.status
+        if not 200 <= status < 300 and not 400 <= status < 600:
+            status = 502  # a redirect or another oddity is nothing a client of ours can follow
         self.started = True
         self._record.status = status
-        headers = [*headers, *self._record.headers]
-        self._outbox.push({"type": "http.response.start", "status": status, "headers": headers})
+        self._client.start(status, [*headers, *self._record.headers], chunked)
 
 
 def _relayed(head: Head, stream: bool) -> Headers:
@@ -142,12 +209,14 @@ def _relayed(head: Head, stream: bool) -> Headers:
 
 def _refusal_headers(head: Head, length: int, wrapped: bool) -> Headers:
     """Of an error body that is the engine's, or `wrapped` by us: then only its retry time stays."""
-    own = (b"content-length", str(length).encode())
+    own: Headers = [(b"content-length", str(length).encode())]
+    if wrapped:
+        own.append((b"content-type", b"application/json"))
     relayed = [each for each in _relayed(head, stream=False) if each[0] != b"content-length"]
-    if not wrapped:
-        return [*relayed, own]
     retry = [each for each in relayed if each[0] == b"retry-after"]
-    return [(b"content-type", b"application/json"), *retry, own]
+    if head.status in {429, 503} and not retry:
+        own.append(BUSY_RETRY)
+    return [*(retry if wrapped else relayed), *own]
 
 
 def _named_by_connection(head: Head) -> frozenset[bytes]:

@@ -7,11 +7,9 @@ SIGTERM ─▶ begin ─▶ /readyz 503, new work 503, streams go on ─▶ wait
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from gateway.log import Outcome
-from gateway.outbox import Outbox
 
 # After the cut each relay only writes one event; a client that does not even take that is dropped.
 CUT_S = 2.0
@@ -20,9 +18,8 @@ CUT_S = 2.0
 class Interrupt:
     """Cancels the request's task, once, and remembers why."""
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self) -> None:
         self._task = asyncio.current_task()
-        self._outbox = outbox
         self.why: Outcome | None = None
         self.armed = True
 
@@ -33,8 +30,7 @@ class Interrupt:
         self._cancel("drained")
 
     def _cancel(self, why: Outcome) -> None:
-        # The server also reports "disconnect" once a response is complete: not an interruption.
-        if self.armed and self.why is None and not self._outbox.closed and self._task is not None:
+        if self.armed and self.why is None and self._task is not None:
             self.why = why
             self._task.cancel()
 
@@ -72,17 +68,15 @@ class Drain:
         """Wait for the shut-down to begin."""
         await self._begun.wait()
 
-    @contextmanager
-    def running(self, cut: Callable[[], None]) -> Iterator[None]:
+    def enter(self, cut: Callable[[], None]) -> None:
         """Register a relay; `cut` ends it early."""
         self._running.add(cut)
         self._empty.clear()
-        try:
-            yield
-        finally:
-            self._running.discard(cut)
-            if not self._running:
-                self._empty.set()
+
+    def leave(self, cut: Callable[[], None]) -> None:
+        self._running.discard(cut)
+        if not self._running:
+            self._empty.set()
 
     async def finish(self, drain_s: float) -> int:
         """Wait for running relays, then cut the rest; returns how many were cut."""

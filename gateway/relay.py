@@ -18,24 +18,23 @@
       drain time over ────────── 503, or error event, or cut, by what was sent       drained
 
 Nothing here invents a finish_reason or a [DONE]. The slot is free as soon as the engine is done;
-the client may still be reading. All pieces travel in the read callback (`upstream.connection`,
-`outbox`); the task of the request only waits for endings.
+the client may still be reading. All pieces travel in the read callback, from
+`upstream.connection` through `answer` to `client`; the request's task only waits for endings.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-
-from starlette.types import Receive, Send
 
 from gateway.admission import Slots
 from gateway.answer import Answer, Clock
+from gateway.client import ClientConnection, nothing
 from gateway.drain import Drain, Interrupt
 from gateway.errors import Draining, NotReady, UpstreamFailed, UpstreamTimeout
 from gateway.log import Record
-from gateway.outbox import ClientWatch, Outbox, nothing
 from gateway.upstream.connection import Connection
 from gateway.upstream.engine import Engine, Fleet, Unreachable
 from gateway.upstream.exchange import ClientStalled, Died, Job, Limits, Silent
@@ -48,10 +47,13 @@ class Times:
     queue_s: float
     hold_s: float
     silence: Limits
+    heartbeat_s: float = 0
 
 
 class Relay:
-    """Carries jobs to engines. One for the process; `__call__` once a request."""
+    """Carries jobs to engines. One for the process; `__call__` once a request. `busy`: told of an
+    engine that refuses a request because it has too many.
+    """
 
     def __init__(
         self,
@@ -59,54 +61,57 @@ class Relay:
         fleet: Fleet,
         drain: Drain,
         times: Times,
+        busy: Callable[[Engine], None],
         clock: Clock = time.monotonic,
     ) -> None:
         self._admission = admission
         self._fleet = fleet
         self._drain = drain
         self._times = times
+        self._busy = busy
         self._clock = clock
 
-    async def __call__(self, job: Job, record: Record, receive: Receive, send: Send) -> None:
+    async def __call__(self, job: Job, record: Record, client: ClientConnection) -> None:
         """Answer one request. Raises GatewayError while nothing has been sent."""
         if self._drain.active:
             raise Draining
-        outbox = Outbox(send)
-        answer = Answer(outbox, record, self._clock, job)
-        interrupt = Interrupt(outbox)
-        watch = ClientWatch(receive, interrupt.client_left)
+        answer = Answer(client, job, record, self._clock, self._times.heartbeat_s)
+        interrupt = Interrupt()
+        self._drain.enter(interrupt.drained)
         try:
-            with self._drain.running(interrupt.drained):
-                watch.start()
-                await self._to_the_end(job, record, answer, outbox)
+            client.watch(interrupt.client_left)
+            await self._to_the_end(job, record, answer, client)
         except asyncio.CancelledError:
             if not interrupt.taken():
                 raise
             interrupt.armed = False
-            await self._interrupted(interrupt, answer, outbox, record)
+            await self._interrupted(interrupt, answer, client, record)
         finally:
             interrupt.armed = False
-            watch.stop()
-            outbox.stop()
+            self._drain.leave(interrupt.drained)
+            client.release()
+            answer.count()
 
-    async def _to_the_end(self, job: Job, record: Record, answer: Answer, outbox: Outbox) -> None:
+    async def _to_the_end(
+        self, job: Job, record: Record, answer: Answer, client: ClientConnection
+    ) -> None:
         # While no engine is ready slots do not move, so the queue may take the hold time too.
         patience = self._times.queue_s + (0 if self._fleet.ready else self._times.hold_s)
         try:
             async with self._admission.slot(record.key or "", patience):
                 record.queued_s = self._clock() - record.started
-                await self._from_engine(job, record, answer, outbox)
+                await self._from_engine(job, record, answer, client)
             answer.whole()
         except (UpstreamFailed, UpstreamTimeout) as error:
             answer.broken(error, "truncated" if answer.started else "upstream_error")
         except ClientStalled:
-            record.outcome = "client_stalled"
+            self._stalled(client, record)
             return
-        if answer.tracker is not None:
-            record.frames = answer.tracker.frames
-        await self._flush(outbox, record)
+        await self._flush(client, record)
 
-    async def _from_engine(self, job: Job, record: Record, answer: Answer, outbox: Outbox) -> None:
+    async def _from_engine(
+        self, job: Job, record: Record, answer: Answer, client: ClientConnection
+    ) -> None:
         """Find a ready engine and feed its answer, trying again only where that is safe."""
         deadline = self._clock() + self._times.hold_s
         done = False
@@ -115,11 +120,16 @@ class Relay:
             if engine is None:
                 raise NotReady(self._fleet.phase)
             record.upstream = engine.index
-            with engine.load():
-                done = await self._attempt(engine, job, record, answer, outbox)
+            engine.in_flight += 1
+            try:
+                done = await self._attempt(engine, job, record, answer, client)
+                if answer.busy:
+                    self._busy(engine)
+            finally:
+                engine.in_flight -= 1
 
     async def _attempt(
-        self, engine: Engine, job: Job, record: Record, answer: Answer, outbox: Outbox
+        self, engine: Engine, job: Job, record: Record, answer: Answer, client: ClientConnection
     ) -> bool:
         """One try at one engine. False: nothing was sent, or it may be sent once more (rule 2,
         docs/architecture.md): the connection died before any response byte, and it was a reused
@@ -132,7 +142,7 @@ class Relay:
             return False
         reused = connection.exchanges > 0
         try:
-            await self._exchange(connection, engine, job, answer, outbox)
+            await self._exchange(connection, engine, job, answer, client)
         except Silent:
             raise UpstreamTimeout("The engine did not answer in time.") from None
         except Died as death:
@@ -143,33 +153,42 @@ class Relay:
         return True
 
     async def _exchange(
-        self, connection: Connection, engine: Engine, job: Job, answer: Answer, outbox: Outbox
+        self,
+        connection: Connection,
+        engine: Engine,
+        job: Job,
+        answer: Answer,
+        client: ClientConnection,
     ) -> None:
-        outbox.on_blocked, outbox.on_free = connection.pause, connection.resume
-        answer.enough = connection.stop
+        client.on_paused, client.on_free = connection.pause, connection.resume
+        answer.enough, answer.sent = connection.stop, True
         try:
             await connection.exchange(job.request(engine.authority), answer, self._times.silence)
         finally:
-            outbox.on_blocked = outbox.on_free = nothing
+            client.on_paused = client.on_free = nothing
             engine.keep(connection)
 
-    async def _flush(self, outbox: Outbox, record: Record) -> None:
-        """Let a slow client take what is left, as long as it takes anything at all."""
+    async def _flush(self, client: ClientConnection, record: Record) -> None:
+        """Let a slow client take what is left within the idle time."""
+        if not client.flow.write_paused:
+            return
         try:
             async with asyncio.timeout(self._times.silence.idle_s):
-                await outbox.drained()
+                await client.drained()
         except TimeoutError:
-            record.outcome = "client_stalled"
+            self._stalled(client, record)
+
+    def _stalled(self, client: ClientConnection, record: Record) -> None:
+        record.outcome = "client_stalled"
+        client.abort()
 
     async def _interrupted(
-        self, interrupt: Interrupt, answer: Answer, outbox: Outbox, record: Record
+        self, interrupt: Interrupt, answer: Answer, client: ClientConnection, record: Record
     ) -> None:
         record.outcome = interrupt.why or "internal_error"
-        if answer.tracker is not None:
-            record.frames = answer.tracker.frames
         if interrupt.why == "drained":
             answer.broken(Draining(), "drained")
-            await self._flush(outbox, record)
+            await self._flush(client, record)
 
     def _lost(self, engine: Engine) -> None:
         """It refuses connections: not ready until a probe says otherwise."""

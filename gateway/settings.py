@@ -108,9 +108,14 @@ class Settings(BaseSettings):
     idle_timeout_s: Seconds = Field(
         120, description="seconds of silence in the middle of an answer, 0.05 to 3600"
     )
-    # Comments into a silent stream; not built yet, so only "off" is honest.
+    # Comments into a silent stream, for proxies that cut silence. Off: some clients take them for
+    # data. Looked at ten times a second, hence the least.
     heartbeat_s: float = Field(
-        0, ge=0, le=0, description="0 (heartbeats are not part of this version)"
+        0,
+        ge=0,
+        le=3600,
+        allow_inf_nan=False,
+        description="seconds of silence for a comment in a stream, 0.2 to 3600, or 0 for none",
     )
     # Most streams end within it; the container's stop_grace_period has to be longer.
     drain_s: float = Field(
@@ -163,6 +168,13 @@ class Settings(BaseSettings):
         if origins != (ANY,) and not all(map(is_origin, origins)):
             raise ValueError("not an origin")
         return origins
+
+    @field_validator("heartbeat_s")
+    @classmethod
+    def _not_all_the_time(cls, value: float) -> float:
+        if 0 < value < 0.2:
+            raise ValueError("too often")
+        return value
 
     @field_validator("log_level", mode="before")
     @classmethod

@@ -1,7 +1,7 @@
-"""Server-sent events as bytes: where a frame ends, how a stream ended.
+"""Server-sent events as bytes: where an event ends, which one to withhold, what the last ones are.
 
 Pure: no I/O, no JSON on the way through. A line ends with LF, CR or CRLF, in any mix, and a CRLF
-may be cut between two pieces; a frame ends with a blank line
+may be cut between two pieces; an event ends with a blank line
 (https://html.spec.whatwg.org/multipage/server-sent-events.html).
 """
 
@@ -9,56 +9,38 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Literal
-
-from gateway.forms import Ending
-
-Verdict = Literal["ok", "error", "truncated"]
 
 # The last events of an answer: finish, usage and [DONE] take some 600 bytes; a finish event that
 # carries a long tool call or log probabilities may take kilobytes.
 TAIL = 16_384
 
-
-# The last event of /v1/responses and of /v1/messages.
-_TERMINAL: dict[str, Verdict] = {
-    "response.completed": "ok",
-    "response.incomplete": "ok",
-    "response.failed": "error",
-    "message_stop": "ok",
-    "error": "error",
-}
-_TYPE_LAST = re.compile(rb'"type": ?"([a-z_.]+)"\}\s*$')
+_BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r)(?:\r\n|\n|\r)")
+_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*([^\s\]])')
+# No usage chunk is as long as this: an endless line is not held back.
+_MAX_HELD = 65_536
 
 
-class Tracker:
-    """Follows a stream piece by piece: counts frames, knows the boundary, keeps the tail.
+class Frames:
+    """Counts events and knows whether one is open. `count`: blocks closed by a blank line."""
 
-    Memory: TAIL to 2 x TAIL plus one piece, whatever the length of a line.
-    """
+    __slots__ = ("_after_cr", "_line_open", "count", "open")
 
-    __slots__ = ("_after_cr", "_ending", "_line_open", "_open", "_tail", "frames")
-
-    def __init__(self, ending: Ending = "chat") -> None:
-        self._ending = ending
-        self.frames = 0  # blocks closed by a blank line, comment blocks included
-        self._tail = bytearray()
-        self._open = False  # bytes since the last blank line
+    def __init__(self) -> None:
+        self.count = 0
+        self.open = False  # bytes since the last blank line
         self._line_open = False  # bytes since the last line ending
         self._after_cr = False  # the last byte was CR: a LF next belongs to it
 
-    def feed(self, piece: bytes) -> None:
-        """Take the next bytes of the stream, cut anywhere."""
-        tail = self._tail
-        tail += piece
-        if len(tail) > 2 * TAIL:
-            del tail[:-TAIL]
-        # The common case: whole events with LF endings, as vLLM writes them.
-        plain = not self._open and piece[-2:] == b"\n\n" and piece[0] != 10
-        if plain and b"\r" not in piece and b"\n\n\n" not in piece:
-            self.frames += piece.count(b"\n\n")
-        else:
-            self._walk(piece)
+    def feed(self, piece: bytes) -> bool:
+        """Take the next bytes, cut anywhere. True: they were whole events with LF endings."""
+        if not self.open and piece[-2:] == b"\n\n" and b"\r" not in piece and piece[0] != 10:
+            found = piece.count(b"\n\n")
+            if found == 1 or b"\n\n\n" not in piece:
+                self.count += found
+                self._after_cr = False
+                return True
+        self._walk(piece)
+        return False
 
     def _walk(self, piece: bytes) -> None:
         """Any bytes: endings become LF, then line by line."""
@@ -76,67 +58,77 @@ class Tracker:
 
     def _text(self, text: bytes) -> None:
         if text:
-            self._open = self._line_open = True
+            self.open = self._line_open = True
 
     def _end_line(self) -> None:
         if self._line_open:
             self._line_open = False
-        elif self._open:
-            self._open = False
-            self.frames += 1
-
-    @property
-    def mid_event(self) -> bool:
-        """True when the last frame has begun and is not closed by a blank line."""
-        return self._open
-
-    def verdict(self) -> Verdict:
-        """How the stream ended, judged by its last events once no more bytes come."""
-        tail = bytes(self._tail)
-        return judge_typed(tail) if self._ending in {"responses", "messages"} else judge(tail)
+        elif self.open:
+            self.open = False
+            self.count += 1
 
 
-def judge_typed(tail: bytes) -> Verdict:
-    """By the `type` of the last event. `ok`: it is one that ends an answer; `error`: one that says
-    it failed. Else `truncated`. response.completed repeats the whole answer and may be longer than
-    the tail; vLLM writes its type last.
+class UsageHeld:
+    """Lets a stream through except for the usage chunk that the client did not ask for.
+
+    An event is held only as long as it may still be that chunk: until its first choice begins.
     """
-    lines = _lines(tail)
-    last = next((line for line in reversed(lines) if line.startswith(b"data:")), b"")
-    kind = _parse(last[5:]).get("type")
-    if kind is None and (found := _TYPE_LAST.search(tail)):
-        kind = found.group(1).decode()
-    return _TERMINAL.get(str(kind), "truncated")
+
+    __slots__ = ("_held", "_passing")
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._passing = False  # inside an event that is not a usage chunk
+
+    def feed(self, piece: bytes, whole: bool) -> bytes:
+        """What may go out now. `whole`: the piece is whole events and nothing was open before."""
+        if whole and not self._held and b'"usage"' not in piece:
+            return piece
+        data = self._held + piece
+        out = []
+        start = 0
+        while (end := _end_of_event(data, start)) is not None:
+            event = data[start:end]
+            if self._passing or not is_usage_chunk(event):
+                out.append(event)
+            self._passing = False
+            start = end
+        passed, self._held = self._cut(data[start:])
+        return b"".join([*out, passed])
+
+    def rest(self) -> bytes:
+        """What is still held, at the end of the stream."""
+        held, self._held = self._held, b""
+        return held
+
+    def _cut(self, rest: bytes) -> tuple[bytes, bytes]:
+        """An event that is not whole yet: what may pass, and what has to wait."""
+        if not self._passing and len(rest) < _MAX_HELD and not _CHOICES.search(rest):
+            return b"", rest
+        self._passing = True
+        text = rest.rstrip(b"\r\n")  # line ends wait for what follows: they may end the event
+        return text, rest[len(text) :]
 
 
-def judge(tail: bytes) -> Verdict:
-    """`ok`: [DONE], or the last event with choices has a finish_reason in each of them.
-    `error`: the last event before such an ending is an error object. Else `truncated`.
-    """
-    done = False
-    for data in reversed(_data_fields(tail)):
-        if data == b"[DONE]":
-            done = True
-            continue
-        event = _parse(data)
-        if "error" in event:
-            return "error"
-        if event.get("choices"):
-            return "ok" if done or _finished(event["choices"]) else "truncated"
-    return "ok" if done else "truncated"
+def is_usage_chunk(event: bytes) -> bool:
+    """True for a chunk that carries the usage and no choice (`choices` empty or absent)."""
+    if b'"usage"' not in event:
+        return False
+    chunks = [parse(data) for data in data_fields(event)]
+    return bool(chunks) and all(
+        isinstance(chunk.get("usage"), dict) and not chunk.get("choices") for chunk in chunks
+    )
 
 
-def _data_fields(tail: bytes) -> list[bytes]:
+def data_fields(events: bytes) -> list[bytes]:
     """Values of the data lines in order. The first may be a fragment; it then parses as nothing."""
-    fields = [line[5:] for line in _lines(tail) if line.startswith(b"data:")]
+    lines = events.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    fields = [line[5:] for line in lines if line.startswith(b"data:")]
     return [field.removeprefix(b" ") for field in fields]
 
 
-def _lines(tail: bytes) -> list[bytes]:
-    return tail.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-
-
-def _parse(data: bytes) -> dict[str, object]:
+def parse(data: bytes) -> dict[str, object]:
+    """The JSON object of one data line, {} when it is none."""
     try:
         event = json.loads(data)
     except (ValueError, RecursionError):
@@ -144,7 +136,9 @@ def _parse(data: bytes) -> dict[str, object]:
     return event if isinstance(event, dict) else {}
 
 
-def _finished(choices: object) -> bool:
-    return isinstance(choices, list) and all(
-        isinstance(choice, dict) and choice.get("finish_reason") for choice in choices
-    )
+def _end_of_event(data: bytes, start: int) -> int | None:
+    """Where the first event ends. A CR at the very end is undecided: a LF may belong to it."""
+    found = _BLANK_LINE.search(data, start)
+    if found is None or (found.end() == len(data) and data.endswith(b"\r")):
+        return None
+    return found.end()

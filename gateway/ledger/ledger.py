@@ -45,6 +45,16 @@ class Ledger:
         self._writing: asyncio.Future[None] | None = None
         self._trouble = Trouble()
 
+    @property
+    def pending(self) -> int:
+        """Rows that are not in the database yet."""
+        return len(self._rows) + (len(self._sent.rows) if self._sent else 0)
+
+    @property
+    def failures(self) -> int:
+        """Writes that failed, since the start."""
+        return self._trouble.total
+
     def add(  # noqa: PLR0913, PLR0917 - one for each column
         self,
         key: str,
@@ -127,6 +137,7 @@ class Trouble:
     connections are cut by whatever lies between, and the second attempt connects anew."""
 
     def __init__(self) -> None:
+        self.total = 0
         self._failures = 0
         self._since = 0.0
 
@@ -135,6 +146,7 @@ class Trouble:
         return min(LONGEST_PAUSE_S, PERIOD_S * 2.0 ** min(self._failures - 1, 16))
 
     def began(self, why: str) -> None:
+        self.total += 1
         self._failures += 1
         if self._failures == 1:
             self._since = time.monotonic()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ from gateway.errors import (
     error_headers,
 )
 from gateway.forms import Api, api_of, error_body
-from gateway.log import Record, RequestLog, request_id
+from gateway.log import Record, request_id
 
 log = logging.getLogger("gateway")
 
@@ -48,35 +49,36 @@ class Route:
 
 
 class Edge:
-    """The application that the server runs. `rest`: gets lifespan events; `finished`: called with
-    each request's record and the time (monotonic) once its answer is over, never to raise.
+    """The application that the server runs. `rest`: gets lifespan events. `finished`: told of each
+    request after its answer, with the monotonic time; must not raise.
     """
 
     def __init__(
         self,
         routes: list[Route],
         rest: ASGIApp,
-        request_log: RequestLog,
+        finished: Sequence[Finished],
         new_id: Callable[[], str],
-        finished: Sequence[Finished] = (),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._routes = {route.path: route for route in routes}
+        # As almost every request writes it: found here, a path needs no second look.
+        self._plain = {route.path.encode(): route for route in routes if route.path != MODEL_PREFIX}
         self._rest = rest
-        self._log = request_log
-        self._new_id = new_id
         self._finished = finished
+        self._new_id = new_id
+        self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._rest(scope, receive, send)
             return
         record = Record(request_id(scope["headers"], self._new_id), scope["method"])
-        record.started = self._log.monotonic()
+        record.started = self._clock()
         record.headers.append((b"x-request-id", record.request_id.encode()))
         scope["record"] = record
         try:
-            endpoint = self._find(scope, record)
-            await endpoint(scope, receive, send)
+            await self._find(scope, record)(scope, receive, send)
         except GatewayError as error:
             await refuse(error, record, send, api_of(scope["path"]))
         except Exception:
@@ -87,28 +89,26 @@ class Edge:
             ours = Unexpected("Something went wrong in the gateway.")
             await refuse(ours, record, send, api_of(scope["path"]))
         finally:
-            self._log.write(record)
-            now = self._log.monotonic()
-            for note in self._finished:
-                note(record, now)
+            now = self._clock()
+            for tell in self._finished:
+                tell(record, now)
 
     def _find(self, scope: Scope, record: Record) -> ASGIApp:
-        path = scope["path"]
-        if path.startswith(MODEL_PREFIX) and len(path) > len(MODEL_PREFIX):
-            route = self._routes[MODEL_PREFIX]
-        elif path == MODEL_PREFIX or _AMBIGUOUS.search(scope["raw_path"]):
-            raise NotFound("There is no such path.")
-        else:
-            found = self._routes.get(path)
-            if found is None:
-                raise NotFound("There is no such path.")
-            route = found
+        route = self._plain.get(scope["raw_path"]) or self._look(scope["path"], scope["raw_path"])
         record.route = route.path
         record.probe = route.probe
         endpoint = route.methods.get(scope["method"])
         if endpoint is None:
             raise MethodNotAllowed(list(route.methods))
         return endpoint
+
+    def _look(self, path: str, raw_path: bytes) -> Route:
+        if path.startswith(MODEL_PREFIX) and len(path) > len(MODEL_PREFIX):
+            return self._routes[MODEL_PREFIX]
+        route = self._routes.get(path)
+        if route is None or path == MODEL_PREFIX or _AMBIGUOUS.search(raw_path):
+            raise NotFound("There is no such path.")
+        return route
 
 
 async def refuse(error: GatewayError, record: Record, send: Send, api: Api) -> None:

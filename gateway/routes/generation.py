@@ -1,4 +1,4 @@
-"""POST routes that an engine answers: key, body, then the relay."""
+"""POST routes that an engine answers: key, body, limits, then the relay."""
 
 from __future__ import annotations
 
@@ -7,13 +7,28 @@ from dataclasses import dataclass
 from starlette.types import Receive, Scope, Send
 
 from gateway.auth import Keyring
+from gateway.client import IN_SCOPE, ClientConnection
+from gateway.errors import Headers
+from gateway.keys import Key
+from gateway.limits.limiter import Limiter
 from gateway.log import Record
 from gateway.relay import Relay
 from gateway.routes.formdata import check_form_model
-from gateway.routes.intake import Budget, check_model, header_lines, read_body
+from gateway.routes.intake import Budget, Upload, header_lines
+from gateway.routes.peek import ASSUMED_ANSWER, Peek, asking_for_usage, check_model, peek
 from gateway.routes.table import EngineRoute
 from gateway.upstream.engine import Fleet
 from gateway.upstream.exchange import Job
+
+
+@dataclass(frozen=True)
+class Doors:
+    """What every route passes a request through. `max_body_bytes`: of one request."""
+
+    keyring: Keyring
+    limiter: Limiter
+    budget: Budget
+    max_body_bytes: int
 
 
 @dataclass(frozen=True)
@@ -21,30 +36,70 @@ class Generation:
     """ASGI endpoint of one route of the table."""
 
     route: EngineRoute
-    keyring: Keyring
+    doors: Doors
     fleet: Fleet
     relay: Relay
-    budget: Budget
-    max_body_bytes: int
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         record: Record = scope["record"]
+        client: ClientConnection = scope[IN_SCOPE]
         headers = scope["headers"]
-        route = self.route
-        key = self.keyring.caller(headers, route.api)
+        key = self.doors.keyring.caller(headers, self.route.api)
         record.key = key.name
-        with self.budget.lease() as lease:
-            body = await read_body(receive, headers, self.max_body_bytes, lease)
-            record.bytes_in = lease.taken
+        upload = Upload(self.doors.budget, self.doors.max_body_bytes)
+        try:
+            body = await upload.read(client, receive, headers)
+            record.bytes_in = upload.taken
             if body is None:
                 record.outcome = "client_left"
                 return
-            default = self.fleet.default_model
-            if route.body == "multipart":
-                check_form_model(key, headers, body, default)
-            else:
-                check_model(key, body, default)
-            target = route.target(scope["query_string"])
-            lines = header_lines(headers, record)
-            job = Job(target, lines, body, route.api, route.ending)
-            await self.relay(job, record, receive, send)
+            job, tokens = self._job(key, body, scope, record)
+            await self._within_limits(key, job, tokens, record, client)
+        finally:
+            upload.release()
+
+    async def _within_limits(
+        self, key: Key, job: Job, tokens: int, record: Record, client: ClientConnection
+    ) -> None:
+        """Reserve `tokens`, and settle what was used when the answer is over."""
+        allowed = await self.doors.limiter.enter(key, tokens if job.counted else 0)
+        record.headers += allowed.headers
+        try:
+            await self.relay(job, record, client)
+        finally:
+            allowed.leave(record.prompt_tokens + record.completion_tokens)
+
+    def _job(self, key: Key, body: bytes, scope: Scope, record: Record) -> tuple[Job, int]:
+        """What goes to the engine, and an estimate of its tokens. Raises InvalidRequest or
+        ModelNotAllowed.
+        """
+        route, headers = self.route, scope["headers"]
+        asked = None
+        if route.body == "multipart":
+            self._check_form(key, headers, body, record)
+            tokens = ASSUMED_ANSWER
+        else:
+            found = self._checked(key, body, record)
+            tokens = found.tokens(len(body))
+            if route.ending == "chat" and found.stream is True and not found.usage_wanted:
+                asked = asking_for_usage(body, found.stream_options)
+        job = Job(
+            route.target(scope["query_string"]),
+            header_lines(headers, record),
+            asked or body,
+            route.api,
+            route.ending,
+            usage_asked=asked is not None,
+            counted=route.generates,
+        )
+        return job, tokens
+
+    def _checked(self, key: Key, body: bytes, record: Record) -> Peek:
+        found = peek(body)
+        check_model(key, found.model, self.fleet.default_model)
+        record.model = self.fleet.label(found.model)
+        return found
+
+    def _check_form(self, key: Key, headers: Headers, body: bytes, record: Record) -> None:
+        check_form_model(key, headers, body, self.fleet.default_model)
+        record.model = self.fleet.label(None)

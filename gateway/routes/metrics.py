@@ -10,6 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.types import Receive, Scope, Send
 
 from gateway.admission import Slots
+from gateway.ledger.ledger import Ledger
 from gateway.log import Record
 from gateway.metrics import Counted, Metrics, Readings, UpstreamReading
 from gateway.routes.edge import Route
@@ -37,17 +38,26 @@ class MetricsPage:
         await send({"type": "http.response.body", "body": page, "more_body": False})
 
 
-def measured(routes: list[Route], fleet: Fleet, admission: Slots) -> tuple[list[Route], Metrics]:
+def measured(
+    routes: list[Route], fleet: Fleet, admission: Slots, ledger: Ledger | None
+) -> tuple[list[Route], Metrics]:
     """The routes and one more, and what counts requests to all of them."""
     table = [Counted(route.path, tuple(route.methods), route.probe) for route in routes]
     table.append(Counted(PATH, ("GET",), probe=True))
-    metrics = Metrics(table, lambda: readings(fleet, admission))
+    metrics = Metrics(table, lambda: readings(fleet, admission, ledger))
     return [*routes, Route(PATH, {"GET": MetricsPage(metrics)}, probe=True)], metrics
 
 
-def readings(fleet: Fleet, admission: Slots) -> Readings:
+def readings(fleet: Fleet, admission: Slots, ledger: Ledger | None) -> Readings:
     """What goes on right now."""
     engines = (
         UpstreamReading(each.index, each.view.ready, each.in_flight) for each in fleet.engines
     )
-    return Readings(admission.in_use, admission.waiting, admission.slots, tuple(engines))
+    return Readings(
+        admission.in_use,
+        admission.waiting,
+        admission.slots,
+        tuple(engines),
+        ledger.pending if ledger else 0,
+        ledger.failures if ledger else 0,
+    )

@@ -26,6 +26,7 @@ import httptools
 
 from gateway.errors import Headers
 from gateway.upstream.exchange import ClientStalled, Died, Head, Limits, Silent, Sink
+from gateway.watchdog import Watchdog
 
 # No body byte in so many bytes: an endless header line, chunk extension or trailer.
 MAX_QUIET = 65_536
@@ -34,13 +35,13 @@ MAX_QUIET = 65_536
 class Connection(asyncio.Protocol):
     """Serves one exchange at a time. Made by `connect`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, watchdog: Watchdog) -> None:
         self._loop = loop
+        self._watchdog = watchdog
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._sink: Sink | None = None
         self._done: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._limits = Limits(0, 0)
         self._headers: Headers = []
         self._pieces: list[bytes] = []
@@ -99,12 +100,11 @@ class Connection(asyncio.Protocol):
         self._replied = self._in_body = self._until_close = self._whole = False
         self._quiet = 0
         self._last_read = self._loop.time()
-        self._timer = self._loop.call_later(limits.first_byte_s, self._check_silence)
+        self._watchdog.add(self)
 
     def _end(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._sink = self._done = self._timer = None
+        self._watchdog.remove(self)
+        self._sink = self._done = None
         self.resume()
         if not self.reusable:
             self.abort()
@@ -118,13 +118,13 @@ class Connection(asyncio.Protocol):
             self.reusable = False
             self._done.set_exception(error)
 
-    def _check_silence(self) -> None:
-        limit = self._limits.idle_s if self._in_body else self._limits.first_byte_s
-        due = self._last_read + limit
-        if self._loop.time() < due:
-            self._timer = self._loop.call_at(due, self._check_silence)
-        else:
+    def check(self, now: float) -> None:
+        """A look at the silence, by the watchdog."""
+        silence = now - self._last_read
+        if silence >= (self._limits.idle_s if self._in_body else self._limits.first_byte_s):
             self._finish(ClientStalled() if self._paused else Silent())
+        elif self._sink is not None and not self._paused:
+            self._sink.on_silence(silence)
 
     # asyncio.Protocol
 
@@ -148,6 +148,7 @@ class Connection(asyncio.Protocol):
             self._quiet += len(data)
             broken = broken or self._quiet > MAX_QUIET
         if self._whole:
+            self.reusable = self.reusable and not broken
             self._finish()
         elif broken:
             self._finish(Died(replied=True))
@@ -167,6 +168,10 @@ class Connection(asyncio.Protocol):
         return True
 
     # httptools callbacks
+
+    def on_message_begin(self) -> None:
+        if self._whole:  # bytes after the response: whose, nobody can tell
+            self.reusable = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_body:
@@ -197,9 +202,9 @@ class Connection(asyncio.Protocol):
         self.reusable = self._parser.should_keep_alive() and not unsent
 
 
-async def connect(host: str, port: int, timeout_s: float) -> Connection:
+async def connect(host: str, port: int, timeout_s: float, watchdog: Watchdog) -> Connection:
     """A new connection. OSError (TimeoutError among them) when the engine does not accept."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(timeout_s):
-        _, connection = await loop.create_connection(lambda: Connection(loop), host, port)
+        _, connection = await loop.create_connection(lambda: Connection(loop, watchdog), host, port)
     return connection

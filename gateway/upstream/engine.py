@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.upstream.connection import Connection, connect
+from gateway.watchdog import Watchdog
 
 # vLLM closes an idle connection after 75 s (the launcher sets it so); ours go earlier, or a
 # request would meet a closing socket.
@@ -39,8 +39,9 @@ class Engine:
     index: int
     url: str
     clock: Callable[[], float] = field(repr=False)
+    watchdog: Watchdog = field(repr=False)
     view: View = field(default_factory=View)
-    in_flight: int = 0
+    in_flight: int = 0  # requests that are at this engine
     _idle: dict[Connection, None] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -48,15 +49,6 @@ class Engine:
         self.host = parts.hostname or ""
         self.port = parts.port or 80
         self.authority = parts.netloc.encode("ascii")
-
-    @contextmanager
-    def load(self) -> Iterator[None]:
-        """Counts a request while it is at this engine."""
-        self.in_flight += 1
-        try:
-            yield
-        finally:
-            self.in_flight -= 1
 
     async def connection(self, fresh: bool) -> Connection:
         """The idle connection used last, or a new one. Raises Unreachable."""
@@ -66,7 +58,7 @@ class Engine:
                 return connection
             connection.abort()
         try:
-            return await connect(self.host, self.port, CONNECT_TIMEOUT_S)
+            return await connect(self.host, self.port, CONNECT_TIMEOUT_S, self.watchdog)
         except OSError:
             raise Unreachable from None
 
@@ -89,7 +81,7 @@ class Engine:
     async def refuses(self) -> bool:
         """True when the engine does not accept a connection right now."""
         try:
-            connection = await connect(self.host, self.port, CONNECT_TIMEOUT_S)
+            connection = await connect(self.host, self.port, CONNECT_TIMEOUT_S, self.watchdog)
         except ConnectionRefusedError:
             return True
         except OSError:
@@ -120,6 +112,15 @@ class Fleet:
         """The id that an engine assumes when a request names none."""
         models = next((each.view.models for each in self.engines if each.view.models), ())
         return str(models[0]["id"]) if models else None
+
+    def label(self, model: object) -> str:
+        """`model` when it is one that is served, the default's name for None, else "other"."""
+        if model is None:
+            return self.default_model or "other"
+        served = isinstance(model, str) and any(
+            model == each["id"] for engine in self.engines for each in engine.view.models
+        )
+        return str(model) if served else "other"
 
     @property
     def phase(self) -> str:
@@ -163,6 +164,8 @@ class Fleet:
 
 def choose(engines: tuple[Engine, ...]) -> Engine | None:
     """The ready engine with the fewest requests in flight; the first of several. Pure."""
+    if len(engines) == 1:
+        return engines[0] if engines[0].view.ready else None
     ready = [engine for engine in engines if engine.view.ready]
     return min(ready, key=lambda engine: engine.in_flight, default=None)
 

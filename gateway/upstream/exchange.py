@@ -27,8 +27,11 @@ class ClientStalled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What goes to an engine: the constant path, our header lines, the client's bytes. `api` and
-    `ending`: in which form its answer and our errors are read (forms.py).
+    """What goes to an engine: the constant path, our header lines, the client's bytes.
+
+    `api` and `ending`: in which form its answer and our errors are (forms.py). `usage_asked`: by
+    us, so the usage chunk is not the client's. `counted`: its tokens are an engine's work, not a
+    tokenizer's.
     """
 
     path: bytes
@@ -36,6 +39,8 @@ class Job:
     body: bytes
     api: Api = "openai"
     ending: Ending = "chat"
+    usage_asked: bool = False
+    counted: bool = True
 
     def request(self, authority: bytes) -> tuple[bytes, bytes]:
         """Head and body; Host is the engine's own."""
@@ -59,6 +64,13 @@ class Head:
         """The first value of that header, b"" when there is none."""
         return next((value for key, value in self.headers if key == name), b"")
 
+    @property
+    def is_event_stream(self) -> bool:
+        """Events that can be read: in a compressed body none can be followed, let alone added."""
+        kind = self.value(b"content-type").lower()
+        plain = self.value(b"content-encoding").lower() in {b"", b"identity"}
+        return kind.startswith(b"text/event-stream") and plain
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -74,3 +86,5 @@ class Sink(Protocol):
     def on_head(self, head: Head) -> None: ...
 
     def on_piece(self, data: bytes) -> None: ...
+
+    def on_silence(self, seconds: float) -> None: ...

@@ -47,7 +47,7 @@ STREAM = b'{"stream":true}'
         ("GATEWAY_WORKERS", "4", "add compose/workers.yml to COMPOSE_FILE"),
         ("GATEWAY_WORKERS", "65", "1 to 64"),
         ("GATEWAY_VALKEY_URL", "valkey:6379", "valkey://host:port"),
-        ("GATEWAY_HEARTBEAT_S", "15", "not part of this version"),
+        ("GATEWAY_HEARTBEAT_S", "0.1", "0.2 to 3600, or 0"),
         ("GATEWAY_QUEU_SIZE", "5", "did you mean GATEWAY_QUEUE_SIZE?"),
         ("GATEWAY_HOST", "192.0.2.1", "own address"),
         ("GATEWAY_HOST", "a..b", "own address"),

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.sse import TAIL, Tracker, judge
+from gateway.sse import TAIL
+from gateway.streams import Stream, judge_chat
 
 FINISH = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
 DELTA = b'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n'
@@ -28,8 +29,8 @@ def frames(stream: bytes) -> tuple[int, bool]:
     return count, is_open or bool(lines[-1])
 
 
-def track(pieces: list[bytes]) -> Tracker:
-    tracker = Tracker()
+def track(pieces: list[bytes]) -> Stream:
+    tracker = Stream("chat", withhold=False)
     for piece in pieces:
         tracker.feed(piece)
     return tracker
@@ -39,7 +40,7 @@ def track(pieces: list[bytes]) -> Tracker:
 def test_any_cut_gives_the_same_frames(parts: list[list[bytes]]) -> None:
     pieces = [b"".join(part) for part in parts if part]
     tracker = track(pieces)
-    assert (tracker.frames, tracker.mid_event) == frames(b"".join(pieces))
+    assert (tracker.frames.count, tracker.frames.open) == frames(b"".join(pieces))
 
 
 @given(st.binary(max_size=64), st.data())
@@ -48,7 +49,7 @@ def test_any_bytes_in_any_pieces(stream: bytes, data: st.DataObject) -> None:
     edges = [0, *cuts, len(stream)]
     pieces = [stream[a:b] for a, b in itertools.pairwise(edges) if a < b]
     tracker = track(pieces)
-    assert (tracker.frames, tracker.mid_event) == frames(stream)
+    assert (tracker.frames.count, tracker.frames.open) == frames(stream)
 
 
 def test_memory_is_bounded_for_an_endless_line() -> None:
@@ -79,4 +80,4 @@ def test_memory_is_bounded_for_an_endless_line() -> None:
     ],
 )
 def test_verdicts(tail: bytes, verdict: str) -> None:
-    assert judge(tail) == verdict
+    assert judge_chat(tail) == verdict

@@ -14,6 +14,7 @@ from gateway.health import judge
 from gateway.log import Record, request_id
 from gateway.settings import Settings, SettingsError, load_settings
 from gateway.upstream.engine import Engine, Fleet, View, choose
+from gateway.watchdog import Watchdog
 
 MODELS = ({"id": "m"},)
 
@@ -160,7 +161,7 @@ def test_readiness(
 def engine(index: int, ready: bool, in_flight: int = 0, phase: str | None = None) -> Engine:
     status = {"phase": phase} if phase else None
     view = View(ready=ready, models=({"id": f"m{index}"}, {"id": "default"}), status=status)
-    return Engine(index, f"http://e{index}:8000", lambda: 0.0, view, in_flight)
+    return Engine(index, f"http://e{index}:8000", lambda: 0.0, Watchdog(), view, in_flight)
 
 
 def test_the_least_loaded_ready_engine_is_chosen() -> None:

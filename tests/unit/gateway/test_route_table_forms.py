@@ -30,7 +30,8 @@ from gateway.forms import (
     error_body,
     error_event,
 )
-from gateway.sse import TAIL, Tracker, Verdict
+from gateway.sse import TAIL
+from gateway.streams import Stream, Verdict
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -182,7 +183,7 @@ def test_how_a_stream_with_typed_events_ended(
     ending: Ending, events: list[bytes], verdict: Verdict, cut: int
 ) -> None:
     """B11."""
-    tracker = Tracker(ending)
+    tracker = Stream(ending, withhold=False)
     whole = b"".join(events)
     for start in range(0, len(whole), cut):
         tracker.feed(whole[start : start + cut])
@@ -234,7 +235,7 @@ def test_a_real_stream_ends_with_its_last_event_and_not_before(ending: Ending, n
     events = capture(name).events
     ended = []
     for count in range(len(events) + 1):
-        tracker = Tracker(ending)
+        tracker = Stream(ending, withhold=False)
         for event in events[:count]:
             tracker.feed(event)
         ended.append(tracker.verdict())

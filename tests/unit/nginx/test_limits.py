@@ -18,10 +18,11 @@ from launcher.settings import OUTLIVE_S
 from stackctl import programs
 
 from gateway.bound import UNKNOWN
+from gateway.client import MAX_HEAD
 from gateway.drain import CUT_S
 from gateway.keyfields import LARGEST
 from gateway.limits.window import SECOND, WINDOW
-from gateway.server import KEEP_ALIVE_S, MAX_HEAD, STOP_S
+from gateway.server import KEEP_ALIVE_S, STOP_S
 from gateway.settings import Settings
 from gateway.upstream.engine import IDLE_EXPIRY_S
 

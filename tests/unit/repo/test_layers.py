@@ -15,11 +15,13 @@ ROOT = Path(__file__).resolve().parents[3]
 ROWS = (
     ("__main__", "worker"),
     ("app", "server", "workers"),
+    ("background",),
+    ("state",),
     ("routes",),
     ("auth", "relay", "bound"),
     (
-        *("admission", "limits", "shared", "upstream", "sse", "health", "outbox", "drain"),
-        *("answer", "ledger"),
+        *("admission", "limits", "shared", "upstream", "sse", "streams", "usage", "health"),
+        *("drain", "answer", "client", "ledger", "watchdog"),
     ),
     (
         *("settings", "errors", "forms", "cors", "metrics", "log", "lines", "keys", "keyfields"),

@@ -1,0 +1,128 @@
+"""The few fields of a JSON body that we look at; the body itself goes on byte for byte.
+
+body ──▶ peek ──▶ Peek(model, stream, …)          400 when it is no JSON object
+     └─▶ asking_for_usage ──▶ the same bytes, with stream_options.include_usage true
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import msgspec
+
+from gateway.errors import InvalidRequest, ModelNotAllowed
+from gateway.keys import Key
+from gateway.usage import BYTES_PER_TOKEN
+
+# What an answer may take at most when the request does not say: the reservation for the limit of
+# tokens a minute, corrected when the answer has come.
+ASSUMED_ANSWER = 256
+
+_OBJECT = re.compile(rb"\s*\{\s*")
+_SPACE = re.compile(r"\s*")
+
+
+class Peek(msgspec.Struct, frozen=True):
+    """Fields by their names in the body, whatever their type; others are skipped unread."""
+
+    model: Any = None
+    stream: Any = None
+    stream_options: Any = None
+    max_tokens: Any = None
+    max_completion_tokens: Any = None
+    max_output_tokens: Any = None
+    n: Any = None
+
+    @property
+    def usage_wanted(self) -> bool:
+        """The client itself asks for the usage chunk."""
+        options = self.stream_options
+        return isinstance(options, dict) and options.get("include_usage") is True
+
+    def tokens(self, body_bytes: int) -> int:
+        """An estimate of prompt and answer together, made before the engine has counted."""
+        given = (self.max_completion_tokens, self.max_tokens, self.max_output_tokens)
+        answer = next((each for each in given if _positive(each)), ASSUMED_ANSWER)
+        answers: int = self.n if _positive(self.n) else 1
+        return body_bytes // BYTES_PER_TOKEN + answer * answers
+
+
+_decode = msgspec.json.Decoder(Peek).decode
+
+
+def peek(body: bytes) -> Peek:
+    """Raises InvalidRequest for a body that is no JSON object."""
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return _by_the_engines_reader(body)
+
+
+def _by_the_engines_reader(body: bytes) -> Peek:
+    """Python's own reader takes more: NaN, 1e999, UTF-16; so does vLLM, which uses it."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        raise InvalidRequest("The request body is not valid JSON.") from None
+    if not isinstance(found, dict):
+        raise InvalidRequest("The request body is not a JSON object.")
+    return Peek(**{name: found.get(name) for name in Peek.__struct_fields__})
+
+
+def asking_for_usage(body: bytes, options: object) -> bytes | None:
+    """`body` with `stream_options.include_usage` true and every other byte as it was.
+
+    `options`: the value of stream_options in it. None when that cannot be done: an encoding other
+    than UTF-8, or options that are no object, which the engine refuses anyway.
+    """
+    start = _OBJECT.match(body.removeprefix(b"\xef\xbb\xbf"))
+    if start is None or not (options is None or isinstance(options, dict)):
+        return None
+    wanted = json.dumps({**(options or {}), "include_usage": True}).encode()
+    span = _member(body, "stream_options")
+    if span is not None:
+        return b"".join((body[: span[0]], wanted, body[span[1] :]))
+    at = body.index(b"{") + 1
+    comma = b"" if body[at:].lstrip()[:1] == b"}" else b","
+    return b"".join((body[:at], b'"stream_options":', wanted, comma, body[at:]))
+
+
+def check_model(key: Key, model: object, default: str | None) -> None:
+    """For a key with an allow-list: the body names one of its models, or leaves it to `default`,
+    the name that the engine serves first. Raises ModelNotAllowed.
+    """
+    named = default if model is None else model
+    if key.models is not None and (not isinstance(named, str) or named not in key.models):
+        raise ModelNotAllowed("This API key may not use that model.")
+
+
+def _member(body: bytes, name: str) -> tuple[int, int] | None:
+    """Where the value of a member of the outermost object begins and ends; the last of several,
+    as JSON readers take it.
+    """
+    if name.encode() not in body:
+        return None
+    text = body.decode("utf-8")
+    decoder = json.JSONDecoder()
+    at = text.index("{") + 1
+    found = None
+    while text[at := _skip(text, at)] != "}":
+        key, at = decoder.raw_decode(text, at)
+        start = _skip(text, _skip(text, at) + 1)
+        _, at = decoder.raw_decode(text, start)
+        if key == name:
+            found = len(text[:start].encode()), len(text[:at].encode())
+        at = _skip(text, at)
+        at += text[at] == ","
+    return found
+
+
+def _skip(text: str, at: int) -> int:
+    space = _SPACE.match(text, at)
+    return space.end() if space else at
+
+
+def _positive(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
