@@ -31,16 +31,13 @@ class Frames:
         self._line_open = False  # bytes since the last line ending
         self._after_cr = False  # the last byte was CR: a LF next belongs to it
 
-    def feed(self, piece: bytes) -> bool:
-        """Take the next bytes, cut anywhere. True: they were whole events with LF endings."""
-        if not self.open and piece[-2:] == b"\n\n" and b"\r" not in piece and piece[0] != 10:
-            found = piece.count(b"\n\n")
-            if found == 1 or b"\n\n\n" not in piece:
-                self.count += found
-                self._after_cr = False
-                return True
-        self._walk(piece)
-        return False
+    def feed(self, piece: bytes) -> None:
+        """Take the next bytes, cut anywhere."""
+        if is_one_event(piece) and not self.open:
+            self.count += 1
+            self._after_cr = False
+        else:
+            self._walk(piece)
 
     def _walk(self, piece: bytes) -> None:
         """Any bytes: endings become LF, then line by line."""
@@ -68,6 +65,11 @@ class Frames:
             self.count += 1
 
 
+def is_one_event(piece: bytes) -> bool:
+    """True for one whole event with LF endings, which is how vLLM's pieces come."""
+    return piece.find(b"\n\n") == len(piece) - 2 > 0 and b"\r" not in piece
+
+
 class UsageHeld:
     """Lets a stream through except for the usage chunk that the client did not ask for.
 
@@ -80,10 +82,8 @@ class UsageHeld:
         self._held = b""
         self._passing = False  # inside an event that is not a usage chunk
 
-    def feed(self, piece: bytes, whole: bool) -> bytes:
-        """What may go out now. `whole`: the piece is whole events and nothing was open before."""
-        if whole and not self._held and b'"usage"' not in piece:
-            return piece
+    def feed(self, piece: bytes) -> bytes:
+        """What may go out now."""
         data = self._held + piece
         out = []
         start = 0
@@ -95,6 +95,11 @@ class UsageHeld:
             start = end
         passed, self._held = self._cut(data[start:])
         return b"".join([*out, passed])
+
+    @property
+    def idle(self) -> bool:
+        """At the beginning of an event."""
+        return not self._held and not self._passing
 
     def rest(self) -> bytes:
         """What is still held, at the end of the stream."""

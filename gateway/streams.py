@@ -28,6 +28,7 @@ _FINISH = re.compile(rb'"finish_reason"\s*:\s*"')
 _OPENING = {"chat": 0, "plain": 0, "responses": 4, "messages": 2}
 # message_start, which has the prompt's tokens, comes first.
 _HEAD = 2048
+_TRIM_AT = 2 * TAIL
 # Longer than the longest event name with its field name.
 _CARRY = 64
 
@@ -65,15 +66,17 @@ class Stream:
         """Take the next bytes; returns those that may go to the client now."""
         tail = self._tail
         tail += piece
-        if len(tail) > 2 * TAIL:
-            self._finished = self._finished or _FINISH.search(tail, 0, len(tail) - TAIL) is not None
-            del tail[:-TAIL]
+        if len(tail) > _TRIM_AT:
+            self._trim(tail)
         if self._opening is None:
             self._opening = _OPENING[self._ending] + (b'"role"' in piece)
         if self._named:
             self._follow(piece)
-        whole = self.frames.feed(piece)
-        return piece if self._held is None else self._held.feed(piece, whole)
+        self.frames.feed(piece)
+        held = self._held
+        if held is None or (held.idle and b'"usage"' not in piece and not self.frames.open):
+            return piece
+        return held.feed(piece)
 
     def rest(self) -> bytes:
         """What was held back and is no usage chunk, once no more bytes come."""
@@ -96,6 +99,11 @@ class Stream:
     def tokens_seen(self) -> int:
         """One for each event that carries text: an estimate when nobody counted."""
         return max(0, self.frames.count - (self._opening or 0))
+
+    def _trim(self, tail: bytearray) -> None:
+        lost = len(tail) - TAIL
+        self._finished = self._finished or _FINISH.search(tail, 0, lost) is not None
+        del tail[:lost]
 
     def _follow(self, piece: bytes) -> None:
         """Note the last event's name, and the stream's beginning."""
