@@ -112,9 +112,9 @@ def test_the_slots_follow_what_the_engine_runs(start: Start) -> None:
         gateway.wait_ready()
         assert gateway.status()["gateway"]["slots"] == 96
         status_page.behaviour.script = answer({**launcher, "running": 16, "waiting": 80})
-        wait_until(lambda: gateway.status()["gateway"]["slots"] == 20)
+        wait_until(lambda: gateway.status()["gateway"]["slots"] == 20, 20)
         status_page.behaviour.script = answer({**launcher, "running": 16})
-        wait_until(lambda: gateway.status()["gateway"]["slots"] > 20)
+        wait_until(lambda: gateway.status()["gateway"]["slots"] > 20, 20)
 
 
 def test_a_bound_that_was_set_stays(fake: FakeVLLM, start: Start) -> None:
