@@ -242,7 +242,7 @@ def test_an_impossible_count_of_an_engine_breaks_nothing(tokens: int) -> None:
 ENDED = st.tuples(st.sampled_from("kl"), st.sampled_from("mn"), st.integers(0, 10**6))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(st.lists(st.lists(ENDED, max_size=20), max_size=4))
 def test_sums_are_exact_whenever_pages_are_made(batches: list[list[tuple[str, str, int]]]) -> None:
     one = made()

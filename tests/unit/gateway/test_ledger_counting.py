@@ -111,7 +111,10 @@ def test_a_batch_is_the_same_until_it_is_in(kept: Kept, monkeypatch: pytest.Monk
             ledger.add("a", "m", CHAT, "ok", 1, 1, False)
             await until(lambda: kept.attempts > 3)
             ledger.add("b", "m", CHAT, "ok", 1, 1, False)
+            assert ledger.pending == 2
+            assert ledger.failures >= 2
             kept.fails = False
+            await until(lambda: ledger.pending == 0)
 
     asyncio.run(scenario())
     full = [(batch.number, [labels[1] for labels in batch.rows]) for batch in kept.batches[-2:]]
