@@ -102,9 +102,9 @@ class UsageHeld:
         return not self._held and not self._passing
 
     def rest(self) -> bytes:
-        """What is still held, at the end of the stream."""
+        """What is still held at the end of the stream, and is no usage chunk."""
         held, self._held = self._held, b""
-        return held
+        return b"" if is_usage_chunk(held) else held
 
     def _cut(self, rest: bytes) -> tuple[bytes, bytes]:
         """An event that is not whole yet: what may pass, and what has to wait."""

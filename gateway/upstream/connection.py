@@ -46,6 +46,7 @@ class Connection(asyncio.Protocol):
         self._headers: Headers = []
         self._pieces: list[bytes] = []
         self._replied = self._in_body = self._until_close = self._whole = False
+        self._head_read = False
         self._paused = False
         self._quiet = 0
         self._last_read = 0.0
@@ -98,6 +99,7 @@ class Connection(asyncio.Protocol):
         self._sink, self._limits = sink, limits
         self._headers, self._pieces = [], []
         self._replied = self._in_body = self._until_close = self._whole = False
+        self._head_read = False
         self._quiet = 0
         self._last_read = self._loop.time()
         self._watchdog.add(self)
@@ -174,7 +176,7 @@ class Connection(asyncio.Protocol):
             self.reusable = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._in_body:
+        if not self._head_read:  # what comes later is a trailer, or nobody's
             self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
@@ -185,6 +187,7 @@ class Connection(asyncio.Protocol):
         if self._whole:  # a second answer nobody asked for
             self.reusable = False
             raise httptools.HttpParserError("bytes after the response")
+        self._head_read = True
         names = {name for name, _ in self._headers}
         framed = names & {b"content-length", b"transfer-encoding"} or status in {204, 304}
         self._until_close = not framed
