@@ -16,7 +16,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -30,6 +30,7 @@ log = logging.getLogger("gateway.shared")
 
 # Valkey answers in well under a millisecond; what takes this long is not there.
 ANSWER_S: Final = 0.5
+STEPS: Final = 5
 CONNECT_S: Final = 1.0
 BEAT_S: Final = 1.0
 # A worker that says nothing for so long is taken for dead, and what it held is free.
@@ -160,8 +161,7 @@ class Link:
             if loop.time() >= beat_at:
                 beat_at = loop.time() + BEAT_S
                 self.send(BEAT, (LIFE_US,), _told)
-            async with asyncio.timeout(ANSWER_S):
-                await self._batch(connection)
+            await patiently(ANSWER_S, self._batch(connection))
 
     async def _work(self, within_s: float) -> None:
         """Wait for a command, at most until the next heartbeat."""
@@ -182,6 +182,28 @@ class Link:
         for _ in range(size):
             answer = await connection.read_response()
             self._open.popleft().answered(answer)
+
+
+async def patiently(seconds: float, work: Coroutine[None, None, None]) -> None:
+    """Like asyncio.timeout, but in steps: a time in which this loop stood still counts as one, so
+    that an answer that came meanwhile is read. Raises TimeoutError.
+    """
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
+
+    def step(left: int) -> None:
+        nonlocal timer
+        if left:
+            timer = loop.call_later(seconds / STEPS, step, left - 1)
+        else:
+            limit.reschedule(loop.time())
+
+    async with asyncio.timeout(None) as limit:
+        timer = loop.call_later(seconds / STEPS, step, STEPS - 1)
+        try:
+            await work
+        finally:
+            timer.cancel()
 
 
 def _words(command: Command, session: str) -> tuple[Word, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -377,5 +378,22 @@ def test_a_valkey_that_forgot_everything_learns_what_runs(valkey: ValkeyProcess)
             for holder in (held, second, third):
                 holder.leave.set()
                 await holder.task
+
+    run(work())
+
+
+def test_a_loop_that_stood_still_gives_no_answer_up(valkey: ValkeyProcess) -> None:
+    """It was the worker that was slow, not Valkey."""
+    key = Key("a", b"", requests_per_minute=9)
+
+    async def work() -> None:
+        async with crew(valkey.url) as (a, _):
+            for _ in range(3):
+                task = asyncio.ensure_future(a.enter(key))
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                time.sleep(0.8)  # noqa: ASYNC251 - the point of it
+                assert await task
+                assert a.link.up
 
     run(work())
