@@ -14,11 +14,9 @@ import sys
 
 import uvloop
 
-from gateway.app import create_gateway
 from gateway.keys import KeyFileError, read_keys
 from gateway.ledger.opening import check as check_ledger
 from gateway.log import set_up_logging
-from gateway.server import GC_THRESHOLD, Server, server_config
 from gateway.settings import Settings, SettingsError, load_settings
 
 FAULT = 1
@@ -49,13 +47,17 @@ def run(settings: Settings) -> int:
     with _listen(settings) as listener:
         _allow_many_sockets()
         if settings.workers > 1:
-            from gateway.workers import manage  # with one worker it is not even loaded
+            from gateway.workers import manage  # which one worker does not load
 
             return manage(settings, listener)
         return uvloop.run(_serve(settings, listener))
 
 
 async def _serve(settings: Settings, listener: socket.socket) -> int:
+    # Not at the top: neither --check nor the manager of several workers loads what serves.
+    from gateway.app import create_gateway
+    from gateway.server import GC_THRESHOLD, Server, server_config
+
     gateway = create_gateway(settings, sys.stdout.buffer)
     # What was built so far lives as long as the process; full collections need not walk it.
     gc.collect()

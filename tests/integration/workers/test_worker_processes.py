@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from common.fake_vllm import FakeVLLM
 from common.rawhttp import build, once
 from common.script import DONE, Pause, Repeat, Send, chunk, delta_event, finish_event, sse_head
@@ -26,6 +27,9 @@ from common.servers import (
 )
 from common.valkey import ValkeyProcess
 from common.workers import Streams, alive, pids
+
+# Several interpreters start in each test: patience with a busy machine.
+pytestmark = pytest.mark.timeout(240)
 
 Start = Callable[..., GatewayProcess]
 STREAM = b'{"stream":true}'
@@ -62,7 +66,7 @@ def test_two_workers_serve_and_log_as_one(start: Start) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    wait_until(lambda: sum('"route": "/v1/chat' in line for line in gateway.lines) == 300)
+    wait_until(lambda: sum(one["route"] == CHAT for one in gateway.events()) == 300)
     lines = [json.loads(line) for line in gateway.lines]
     assert len({line["request_id"] for line in lines if line["event"] == "request"}) >= 300
     ids = {once(gateway.port, "GET", "/nowhere").header("x-request-id") for _ in range(100)}
@@ -109,7 +113,7 @@ def test_a_killed_workers_slots_come_back(start: Start, fake: FakeVLLM) -> None:
             more[0][0].socket.close()
             assert queued.read_head().status == 200
         wait_until(lambda: len(pids(gateway)) == 2)
-        wait_until(lambda: gateway.output.count("Valkey: connected") >= 3, 15)
+        wait_until(lambda: gateway.output.count("Valkey: connected") >= 3, 60)
 
 
 def test_a_stop_drains_every_worker(start: Start, fake: FakeVLLM) -> None:
@@ -183,10 +187,10 @@ def test_a_place_that_cannot_be_filled_does_not_end_the_others(
     write_keys(tmp_path, "not a key file")
     wait_until(lambda: gateway.output.count("keys not reloaded") == 2)
     os.kill(pids(gateway)[0], signal.SIGKILL)
-    wait_until(lambda: gateway.output.count("exit code 2") >= 3, 40)
+    wait_until(lambda: gateway.output.count("exit code 2") >= 3, 90)
     assert gateway.chat(b"{}").status == 200
     write_keys(tmp_path, good)
-    wait_until(lambda: gateway.output.count("Valkey: connected") >= 3, 30)
+    wait_until(lambda: gateway.output.count("Valkey: connected") >= 3, 60)
     gateway.terminate()
     assert gateway.wait_exit() == 0
 
@@ -212,16 +216,16 @@ def test_valkey_gone_and_back(start: Start, valkey: ValkeyProcess) -> None:
     wait_until(lambda: everywhere("down"))
     assert gateway.chat(b"{}").status == 200
     valkey.start()
-    wait_until(lambda: everywhere("ok"), 10)
+    wait_until(lambda: everywhere("ok"), 30)
     valkey.stall()
     began = time.monotonic()
-    for _ in range(20):
+    for _ in range(40):
         assert gateway.chat(b"{}").status == 200
-    assert time.monotonic() - began < 5  # half a second for each worker, not for each request
+    assert time.monotonic() - began < 10  # half a second for each worker, not for each request
     wait_until(lambda: everywhere("down"))
     valkey.go_on()
-    wait_until(lambda: everywhere("ok"), 10)
-    warnings = [line for line in gateway.lines if '"warning"' in line]
+    wait_until(lambda: everywhere("ok"), 30)
+    warnings = gateway.events("gateway.shared")
     assert len(warnings) < 20  # one line a worker for each time, not for each request or try
 
 

@@ -11,11 +11,15 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+import pytest
 from common.fake_vllm import FakeVLLM
 from common.rawhttp import Reply, build, once
 from common.script import Repeat, Send, chunk, delta_event, sse_head
 from common.servers import AUTH, CHAT, KEY, GatewayProcess, wait_until
 from common.workers import Streams, pids
+
+# Several interpreters start in each test: patience with a busy machine.
+pytestmark = pytest.mark.timeout(240)
 
 Start = Callable[..., GatewayProcess]
 
@@ -87,13 +91,13 @@ def test_metrics_and_ledger_add_up_over_workers_and_deaths(start: Start, tmp_pat
         return booked() == count and {counted(gateway) for _ in range(10)} == {count}
 
     at_once(gateway, 60)
-    wait_until(lambda: all_there(60))
+    wait_until(lambda: all_there(60), 30)
     for count in (120, 180):
         os.kill(pids(gateway)[0], signal.SIGKILL)
         wait_until(lambda n=count: gateway.output.count("signal 9") == n // 60 - 1)  # type: ignore[misc]
         at_once(gateway, 60)
-        wait_until(lambda n=count: all_there(n))  # type: ignore[misc]
-        wait_until(lambda n=count: len(pids(gateway)) == 2, 15)  # type: ignore[misc]
+        wait_until(lambda n=count: all_there(n), 30)  # type: ignore[misc]
+        wait_until(lambda n=count: len(pids(gateway)) == 2, 30)  # type: ignore[misc]
     assert gateway.process.poll() is None
     gateway.terminate()
     assert gateway.wait_exit() == 0
