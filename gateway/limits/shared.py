@@ -1,6 +1,6 @@
 """The limiter of several workers: the same rules as `local.py`, counted in Valkey.
 
-One script for each request that comes, one for each that goes; see shared/scripts.py. While
+One script for each request that comes, one for each that goes; see shared/windows.py. While
 Valkey is not there, a worker lets in its share of each limit, by its own counts: the Nth part, at
 least 1. Then all workers together let in no more than the limit (or one each), and the requests
 that were counted in Valkey before, which those counts do not know, come on top once.
@@ -19,7 +19,7 @@ from gateway.keys import Key
 from gateway.limits import told
 from gateway.limits.limiter import FREE, Limiter, Pass, limited
 from gateway.shared.link import Link, Word
-from gateway.shared.scripts import ENTER, LEAVE
+from gateway.shared.windows import ENTER, LEAVE
 
 MICROSECOND: Final = 1000  # in nanoseconds
 

@@ -23,7 +23,7 @@ from gateway.admission import FULL, GAVE_WAY, RETRY_AFTER_S
 from gateway.errors import Overloaded
 from gateway.shared.link import Link, Word
 from gateway.shared.room import Room, State, Ticket
-from gateway.shared.scripts import PUMP, TAKE
+from gateway.shared.slots import PUMP, TAKE
 
 # Only while something waits here. A slot that another worker gave back is found this soon.
 POLL_S: Final = 0.02

@@ -16,7 +16,7 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -24,13 +24,15 @@ from valkey.asyncio import Connection
 from valkey.asyncio.connection import parse_url
 from valkey.exceptions import ResponseError, ValkeyError
 
-from gateway.shared.scripts import ALL, BEAT, REGISTER, Script
+from gateway.shared.patience import patiently
+from gateway.shared.scripts import BEAT, REGISTER, Script
+from gateway.shared.slots import PUMP, TAKE
+from gateway.shared.windows import ENTER, LEAVE
 
 log = logging.getLogger("gateway.shared")
 
 # Valkey answers in well under a millisecond; what takes this long is not there.
 ANSWER_S: Final = 0.5
-STEPS: Final = 5
 CONNECT_S: Final = 1.0
 BEAT_S: Final = 1.0
 # A worker that says nothing for so long is taken for dead, and what it held is free.
@@ -39,6 +41,8 @@ FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 2.0
 # One script is some ten microseconds of Valkey's time: a batch ends long before ANSWER_S.
 BATCH: Final = 256
+
+SCRIPTS: Final = (REGISTER, BEAT, TAKE, PUMP, ENTER, LEAVE)
 
 Word = str | int | bytes
 Answered = Callable[[Any], None]  # with the answer; with None when there will be none
@@ -124,7 +128,7 @@ class Link:
     async def _connect(self, connection: Connection) -> None:
         async with asyncio.timeout(CONNECT_S):
             await connection.connect()  # type: ignore[no-untyped-call]
-            for script in ALL:
+            for script in SCRIPTS:
                 await connection.send_command("SCRIPT", "LOAD", script.text)
                 await connection.read_response()
 
@@ -182,28 +186,6 @@ class Link:
         for _ in range(size):
             answer = await connection.read_response()
             self._open.popleft().answered(answer)
-
-
-async def patiently(seconds: float, work: Coroutine[None, None, None]) -> None:
-    """Like asyncio.timeout, but in steps: a time in which this loop stood still counts as one, so
-    that an answer that came meanwhile is read. Raises TimeoutError.
-    """
-    loop = asyncio.get_running_loop()
-    timer: asyncio.TimerHandle
-
-    def step(left: int) -> None:
-        nonlocal timer
-        if left:
-            timer = loop.call_later(seconds / STEPS, step, left - 1)
-        else:
-            limit.reschedule(loop.time())
-
-    async with asyncio.timeout(None) as limit:
-        timer = loop.call_later(seconds / STEPS, step, STEPS - 1)
-        try:
-            await work
-        finally:
-            timer.cancel()
 
 
 def _words(command: Command, session: str) -> tuple[Word, ...]:

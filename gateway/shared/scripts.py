@@ -1,5 +1,7 @@
 """Lua that runs inside Valkey: each script is one atomic step. Times are Valkey's, microseconds.
 
+Sessions are here, slots in slots.py, keys' limits in windows.py.
+
     gw:live        zset  session → until when it lives without a heartbeat
     gw:slots       hash  session → requests that run
     gw:wait        hash  session → requests that wait for a slot
@@ -30,7 +32,7 @@ class Script:
         object.__setattr__(self, "sha", digest)
 
 
-_COMMON: Final = """
+COMMON: Final = """
 local me = ARGV[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -59,18 +61,18 @@ local function total(hash)
   return sum
 end
 """
-_ALIVE: Final = """
+ALIVE: Final = """
 if not live(me) then
   return redis.error_reply('STALE this session has ended')
 end
 """
 # A request of a key may run for hours; whatever happens, nothing is kept for more than a day.
-_KEPT_MS: Final = 86_400_000
+KEPT_MS: Final = 86_400_000
 
 # session, the one before it ('' for none), life in µs, running, waiting, then name, count, …
 # The earlier session ends here, so a late command of its connection changes nothing.
 REGISTER: Final = Script(
-    _COMMON
+    COMMON
     + f"""
 redis.call('ZREM', 'gw:live', ARGV[2])
 redis.call('ZADD', 'gw:live', now + ARGV[3], me)
@@ -78,7 +80,7 @@ add('gw:slots', me, tonumber(ARGV[4]))
 add('gw:wait', me, tonumber(ARGV[5]))
 for i = 6, #ARGV, 2 do
   add('gw:run:' .. ARGV[i], me, tonumber(ARGV[i + 1]))
-  redis.call('PEXPIRE', 'gw:run:' .. ARGV[i], {_KEPT_MS})
+  redis.call('PEXPIRE', 'gw:run:' .. ARGV[i], {KEPT_MS})
 end
 return 1
 """
@@ -86,8 +88,8 @@ return 1
 
 # session, life in µs
 BEAT: Final = Script(
-    _COMMON
-    + _ALIVE
+    COMMON
+    + ALIVE
     + """
 redis.call('ZADD', 'gw:live', now + ARGV[2], me)
 """
@@ -95,7 +97,7 @@ redis.call('ZADD', 'gw:live', now + ARGV[2], me)
 
 # name of a dead worker: its sessions are NAME.1, NAME.2, …
 BURY: Final = Script(
-    _COMMON
+    COMMON
     + """
 for _, session in ipairs(redis.call('ZRANGE', 'gw:live', 0, -1)) do
   if string.sub(session, 1, #me + 1) == me .. '.' then
@@ -104,157 +106,3 @@ for _, session in ipairs(redis.call('ZRANGE', 'gw:live', 0, -1)) do
 end
 """
 )
-
-# session, slots in all, room in the queue in all → 1 runs, 0 no room, else waits: since when
-TAKE: Final = Script(
-    _COMMON
-    + _ALIVE
-    + """
-local waiting = total('gw:wait')
-if waiting == 0 and total('gw:slots') < tonumber(ARGV[2]) then
-  add('gw:slots', me, 1)
-  return 1
-end
-if waiting < tonumber(ARGV[3]) then
-  add('gw:wait', me, 1)
-  return now
-end
-return 0
-"""
-)
-
-# session, slots given back, waiters that left, since when the first waiter waits, slots in all
-# → how many of this session's waiters run now. Who waits longer in another worker goes first, as
-# long as that worker has asked within half a second; it does every few milliseconds.
-PUMP: Final = Script(
-    _COMMON
-    + _ALIVE
-    + """
-add('gw:slots', me, -tonumber(ARGV[2]))
-add('gw:wait', me, -tonumber(ARGV[3]))
-local mine = tonumber(redis.call('HGET', 'gw:wait', me) or '0')
-if mine == 0 then
-  redis.call('HDEL', 'gw:head', me)
-  return 0
-end
-local born = tonumber(ARGV[4])
-redis.call('HSET', 'gw:head', me, string.format('%.0f %.0f', born, now))
-local free = tonumber(ARGV[5]) - total('gw:slots')
-if free <= 0 then
-  return 0
-end
-local waiting, older = mine, 0
-local heads = redis.call('HGETALL', 'gw:head')
-for i = 1, #heads, 2 do
-  local other = heads[i]
-  local since, seen = string.match(heads[i + 1], '(%d+) (%d+)')
-  local count = tonumber(redis.call('HGET', 'gw:wait', other) or '0')
-  if not live(other) then
-    redis.call('HDEL', 'gw:head', other)
-  elseif other ~= me and count > 0 and now - seen < 500000 then
-    waiting = waiting + count
-    since = tonumber(since)
-    if since < born or (since == born and other < me) then
-      older = older + 1
-    end
-  end
-end
-local spare = free - older
-if spare <= 0 then
-  return 0
-end
-local granted = math.min(mine, math.max(1, math.floor(spare * mine / waiting)))
-add('gw:wait', me, -granted)
-add('gw:slots', me, granted)
-return granted
-"""
-)
-
-_WINDOW: Final = """
-local key = 'gw:window:' .. ARGV[2]
-local steps = {}
-local requests, tokens = 0, 0
-local packed = redis.call('GET', key)
-for _, step in ipairs(packed and cmsgpack.unpack(packed) or {}) do
-  if step[3] > now then
-    steps[#steps + 1] = step
-    requests = requests + step[4]
-    tokens = tokens + step[5]
-  end
-end
-
-local function keep()
-  redis.call('SET', key, cmsgpack.pack(steps), 'PX', 62000)
-end
-"""
-
-# session, name, requests at one time, requests, tokens per minute ('' for no limit), tokens to
-# reserve → {which limit has no room (0 none, 1 at one time, 2 requests, 3 tokens), step,
-# requests and tokens that count now, µs until there is room, µs until nothing counts}
-# A step: {name, closes, leaves, requests, tokens}.
-ENTER: Final = Script(
-    _COMMON
-    + _ALIVE
-    + _WINDOW
-    + f"""
-local run = 'gw:run:' .. ARGV[2]
-local at_once, per_minute, budget = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local reserve = tonumber(ARGV[6])
-
-local function refuse(limit, excess, field)
-  local wait = 0
-  for _, step in ipairs(steps) do
-    if excess <= 0 then break end
-    excess = excess - step[field]
-    wait = step[3] - now
-  end
-  return {{limit, '', requests, tokens, wait, #steps > 0 and steps[#steps][3] - now or 0}}
-end
-
-if at_once and total(run) >= at_once then
-  return refuse(1, 0, 4)
-end
-if per_minute and requests >= per_minute then
-  return refuse(2, requests - per_minute + 1, 4)
-end
-if budget and reserve > 0 and tokens + reserve > budget then
-  return refuse(3, tokens + reserve - budget, 5)
-end
-add(run, me, 1)
-redis.call('PEXPIRE', run, {_KEPT_MS})
-local step = steps[#steps]
-if not step or step[2] <= now then
-  step = {{string.format('%.0f', now), now + 1000000, 0, 0, 0}}
-  steps[#steps + 1] = step
-end
-step[3] = now + 60000000
-step[4] = step[4] + 1
-step[5] = step[5] + reserve
-keep()
-return {{0, step[1], requests + 1, tokens + reserve, 0, 60000000}}
-"""
-)
-
-# session, name, step ('' when it was let in without Valkey), tokens to add to it (may be negative)
-LEAVE: Final = Script(
-    _COMMON
-    + _ALIVE
-    + """
-add('gw:run:' .. ARGV[2], me, -1)
-local correction = tonumber(ARGV[4])
-if ARGV[3] == '' or correction == 0 then
-  return
-end
-"""
-    + _WINDOW
-    + """
-for _, step in ipairs(steps) do
-  if step[1] == ARGV[3] then
-    step[5] = step[5] + correction
-    keep()
-  end
-end
-"""
-)
-
-ALL: Final = (REGISTER, BEAT, BURY, TAKE, PUMP, ENTER, LEAVE)
