@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from common.fake_vllm import FakeVLLM
-from common.rawhttp import build
+from common.rawhttp import build, once
 from common.script import DONE, Repeat, Script, Send, chunk, delta_event, finish_event, sse_head
 from common.servers import AUTH, CHAT, GatewayProcess
 
@@ -28,3 +30,11 @@ def idle(gateway: GatewayProcess) -> bool:
 def let_go(engine: FakeVLLM) -> bool:
     """True when the engine works on nothing any more."""
     return all(one.closed_at or one.answered_at for one in engine.requests)
+
+
+def counted(gateway: GatewayProcess, name: str, **labels: str) -> float:
+    """The sum over all series of that name with at least these labels."""
+    page = once(gateway.port, "GET", "/metrics").body.decode()
+    samples = [one for each in text_string_to_metric_families(page) for one in each.samples]
+    wanted = labels.items()
+    return sum(one.value for one in samples if one.name == name and wanted <= one.labels.items())

@@ -23,7 +23,7 @@ from common.servers import AUTH, CHAT, GatewayProcess, wait_until, write_keys
 STREAM = b'{"stream":true}'
 # As the engine gets it once usage is asked for: nothing is left for the gateway to add.
 WITH_USAGE = b'{"stream":true,"stream_options":{"include_usage":true}}'
-IDLE_S, FIRST_BYTE_S, NGINX_S = 0.6, 0.9, 3
+IDLE_S, FIRST_BYTE_S, NGINX_S = 1.0, 1.5, 4
 
 
 @dataclass(frozen=True)

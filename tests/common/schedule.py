@@ -192,7 +192,7 @@ class Schedule:
 
     def shown(self, sent: bytes) -> bytes:
         """What of it a client may see: all, or all but usage that it did not ask for."""
-        return sent
+        return sent if self.asks_usage else sent.replace(USAGE, b"")
 
     def _judge_refusal(self, result: Result, line: dict[str, Any]) -> None:
         """Its status stays whatever becomes of its body; a body that is whole stays as it is."""
@@ -315,7 +315,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
     return Schedule(
         kind=kind,
         body=body,
-        asks_usage=True,
+        asks_usage=draw(st.booleans()),
         framing=framing,
         chunk_cuts=tuple(draw(st.lists(THOUSANDTHS, max_size=6))),
         segment_cuts=tuple(draw(st.lists(THOUSANDTHS, max_size=6))),

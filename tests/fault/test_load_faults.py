@@ -12,11 +12,11 @@ from common.crowd import Result, enter, results_of, streaming, visit_all
 from common.events import the_error
 from common.fake_vllm import FakeVLLM
 from common.front import Front
-from common.load import ENDLESS, EVENT, REQUEST, idle, lasting, let_go
+from common.load import ENDLESS, EVENT, REQUEST, counted, idle, lasting, let_go
 from common.net import free_port
 from common.rawhttp import once
 from common.script import DONE
-from common.servers import PlainGateway, wait_until
+from common.servers import CHAT, PlainGateway, wait_until
 
 STREAMS = 200
 
@@ -46,8 +46,10 @@ def test_a_killed_gateway_and_its_return(
             for one in engine.run(visit_all(door, REQUEST, 50)):
                 assert (one.status, one.whole) == (200, True)
                 assert bytes(one.body).endswith(DONE)
-            wait_until(partial(idle, second))
-            assert len(second.events()) == 50
+            wait_until(lambda: len(second.events()) == 50)
+            assert idle(second)
+            assert counted(second, "gateway_requests_total", route=CHAT, outcome="ok") == 50
+            assert counted(second, "gateway_requests_in_flight") == 0
 
 
 async def _kill_under(gateway: PlainGateway, door: int) -> list[Result]:
@@ -70,6 +72,7 @@ def test_a_killed_engine_and_its_return(engine: FakeVLLM, gateway: PlainGateway)
     outcomes = [line["outcome"] for line in gateway.events()]
     assert (outcomes.count("truncated"), outcomes.count("ok")) == (STREAMS, 20)
     assert idle(gateway)
+    assert counted(gateway, "gateway_requests_total", outcome="truncated") == STREAMS
 
 
 async def _engine_dies(engine: FakeVLLM, gateway: PlainGateway) -> list[Result]:

@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,8 +21,9 @@ from typing import Any
 import pytest
 from common.crowd import Result, visit
 from common.fake_vllm import FakeVLLM
+from common.load import counted
 from common.schedule import Schedule, schedules
-from common.servers import PlainGateway, wait_until, write_keys
+from common.servers import CHAT, PlainGateway, wait_until, write_keys
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -45,6 +47,7 @@ class Stage:
     numbers: Iterator[int] = field(default_factory=itertools.count)
     lines: dict[str, dict[str, Any]] = field(default_factory=dict)
     read: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
 
     def take_lines(self) -> None:
         """Log lines since the last call, by request id; a second one for an id fails."""
@@ -55,6 +58,7 @@ class Stage:
             if line["event"] == "request":
                 assert line["request_id"] not in self.lines, line
                 self.lines[line["request_id"]] = line
+                self.outcomes[line["outcome"]] += line["route"] == CHAT
 
     def play(self, batch: list[Schedule]) -> None:
         """Run a batch at once and judge each."""
@@ -121,4 +125,8 @@ def test_random_schedules(stage: Stage) -> None:
     wait_until(stage.nothing_left)
     stage.engine.wait_until(lambda: stage.engine.open_connections <= SPARE_FILES)
     assert stage.examples >= EXAMPLES
+    stage.take_lines()
+    for outcome, number in stage.outcomes.items():
+        found = counted(stage.gateway, "gateway_requests_total", route=CHAT, outcome=outcome)
+        assert found == number, outcome
     assert stage.gateway.rss - (stage.rss or stage.gateway.rss) < GROWTH

@@ -11,7 +11,7 @@ import json
 
 import pytest
 from common.rawhttp import build
-from common.row import WITH_USAGE, Door
+from common.row import STREAM, WITH_USAGE, Door
 from common.script import (
     DONE,
     JSON,
@@ -21,6 +21,7 @@ from common.script import (
     Step,
     answer,
     chunk,
+    delta_event,
     finish_event,
     head,
     sse_head,
@@ -131,6 +132,8 @@ def test_an_encoded_answer(door: Door, asked: dict[str, str]) -> None:
 
 LENGTHS: dict[str, tuple[int, bytes]] = {
     "right": (len(END), END),
+    "too short": (len(END) - 9, END[:-9]),
+    "zero": (0, b""),
     "too long": (len(END) + 9, END),
 }
 
@@ -149,7 +152,7 @@ def test_a_stream_with_a_length(door: Door, name: str) -> None:
     assert reply.header("content-length") is None
     assert reply.whole
     assert reply.body.startswith(came)
-    assert b'"error"' not in reply.body
+    assert (b'"error"' in reply.body) == (name == "zero")
 
 
 FRAMED_TWICE = [
@@ -215,6 +218,16 @@ def test_headers_of_the_hop_stay_there(door: Door, steps: str) -> None:
         assert reply.header("cache-control") == "no-cache, no-transform"
 
 
+@pytest.mark.parametrize("kind", [JSON, SSE])
+def test_trailers_are_no_headers(door: Door, kind: str) -> None:
+    """B15: fields behind the last chunk come too late to say anything, also in one segment."""
+    trailers = b"x-trailer: 1\r\nset-cookie: a=b\r\nretry-after: 9\r\n"
+    fields = [("content-type", kind), ("transfer-encoding", "chunked")]
+    reply = door.ask(Send(head(200, fields) + chunk(END) + b"0\r\n" + trailers + b"\r\n"))
+    assert (reply.status, reply.body, reply.whole) == (200, END, True)
+    assert not {"retry-after", "x-trailer", "set-cookie"} & {name for name, _ in reply.headers}
+
+
 SENT = {
     "Host": "evil.example",
     "Connection": "keep-alive, X-Secret",
@@ -256,3 +269,12 @@ def test_a_content_type_is_passed_on(door: Door, content_type: str) -> None:
     """Its meaning is the engine's affair; curl's default is a form."""
     door.ask(body=b'{"a":1}', **{"content-type": content_type})
     assert (door.received.header("content-type") or b"").decode() == content_type
+
+
+def test_a_compressed_stream_is_not_written_into(door: Door) -> None:
+    """B15: its events cannot be read, so nothing can be judged, added or taken out."""
+    body = gzip.compress(delta_event() + END)
+    fields = ("content-encoding", "gzip")
+    for sent in (body, body[:-9]):
+        reply = door.ask(Send(sse_head(fields)), Send(chunk(sent)), Send(chunk(b"")), body=STREAM)
+        assert (reply.body, reply.header("content-encoding")) == (sent, "gzip")

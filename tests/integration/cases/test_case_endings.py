@@ -6,6 +6,7 @@ B8, B9, B10.
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from common.events import parse, the_error
@@ -163,6 +164,10 @@ FRAMINGS: dict[str, Script] = {
     "as an event stream": answer(b'data: {"error":{"message":"bad"}}\n\n', 400, SSE),
     "too short a length": answer(b"", 400, PLAIN, []),
     "head alone": (Send(head(400, [("content-length", "0")])),),
+    "length 33": (
+        Send(head(400, [("content-type", PLAIN), ("content-length", "33")])),
+        Send(json.dumps(OPENAI).encode()),
+    ),
     "cut": (Send(head(400, [("content-length", "99")]) + b'{"error":'), *CUT),
 }
 
@@ -256,3 +261,31 @@ def test_a_refused_connection(door: Door) -> None:
     finally:
         door.engine.listen()
         door.gateway.wait_ready()
+
+
+EXTRA = {
+    "garbage": b"garbage",
+    "half a head": b"HTTP/1.1 200 OK\r\nx: ",
+    "half a status line": b"HTTP/1",
+    "line ends": b"\r\n\r\n",
+    "another answer": head(200, [("content-length", "2")]) + b"no",
+}
+
+
+@pytest.mark.parametrize("apart_s", [0.0, 0.02], ids=["same segment", "later"])
+@pytest.mark.parametrize("extra", EXTRA.values(), ids=list(EXTRA))
+@pytest.mark.parametrize("status", [200, 400])
+def test_bytes_after_an_answer_harm_nobody(
+    door: Door, status: int, extra: bytes, apart_s: float
+) -> None:
+    """B15: too short a Content-Length: the rest belongs to no answer, least of all the next."""
+    body = json.dumps(OPENAI).encode()
+    fields = [("content-type", PLAIN), ("content-length", str(len(body)))]
+    first = head(status, fields) + body
+    late = (Send(first), Pause(apart_s), Send(extra))
+    reply = door.ask(*(late if apart_s else (Send(first + extra),)))
+    assert (reply.status, reply.body) == (status, body)
+    time.sleep(2 * apart_s)  # what comes while the next request waits cannot be told apart
+    for _ in range(2):
+        second = door.ask(body=b"{}")
+        assert (second.status, second.json()["object"]) == (200, "chat.completion")

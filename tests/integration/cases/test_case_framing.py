@@ -145,6 +145,14 @@ TERMINALS = {
     "finish_reason with text": [
         delta_event("x").replace(b'"finish_reason": null', b'"finish_reason": "stop"')
     ],
+    "finish_reason after 40 kB": [
+        delta_event("x" * 40_000).replace(b'"finish_reason": null', b'"finish_reason": "stop"')
+    ],
+    "finish_reason before 40 kB": [
+        delta_event("x" * 40_000)
+        .replace(b'"index": 0', b'"index": 0, "finish_reason": "stop"')
+        .replace(b', "finish_reason": null', b"")
+    ],
     "finish, then usage": [finish_event(), b'data: {"choices":[],"usage":{"total_tokens":5}}\n\n'],
     "finish, then usage without choices": [finish_event(), b'data: {"usage":{}}\n\n', DONE],
 }

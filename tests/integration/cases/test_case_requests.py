@@ -86,6 +86,33 @@ def test_a_stream_of_chunks_without_an_end(door: Door) -> None:
     assert not door.engine.requests
 
 
+NO_OBJECTS = {
+    "nothing": b"",
+    "not json": b"not json",
+    "half": b'{"a":',
+    "a form": b"model=m&stream=true",
+    "a list": b'[{"model":"m"}]',
+    "a string": b'"x"',
+    "a number": b"1",
+    "null": b"null",
+    "two": b"{}{}",
+    "a comma too many": b'{"a":1,}',
+    "single quotes": b"{'a':1}",
+    "300,000 brackets": b"[" * 300_000,
+    "300,000 brackets, closed": b'{"a":' + b"[" * 300_000 + b"]" * 300_000 + b"}",
+    "100,000 braces": b'{"a":' * 100_000,
+}
+
+
+@pytest.mark.parametrize("name", NO_OBJECTS)
+def test_a_body_that_is_no_json_object(door: Door, name: str) -> None:
+    """B34 and its like: a 400 in JSON from us, no crash, and the engine is not troubled."""
+    for path in (CHAT, "/v1/completions", "/v1/embeddings", "/v1/responses"):
+        reply = door.ask(body=NO_OBJECTS[name], path=path)
+        assert (reply.status, in_json(reply)) == (400, "invalid_request"), path
+    assert not door.engine.requests
+
+
 UNLISTED = """/invocations /tokenize /detokenize /pooling /classify /score /rerank /sleep /wake_up
     /collective_rpc /reset_prefix_cache /reset_mm_cache /is_sleeping /start_profile /stop_profile
     /v1/load_lora_adapter /v1/unload_lora_adapter /v1/pooling /v1/classify /v1/realtime /v1/files
@@ -129,11 +156,14 @@ PATHS = r"""/v1/../metrics /v1/%2e%2e/metrics /v1/..%2fmetrics /v1/%252e%252e/me
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_paths_that_two_would_read_differently(door: Door, method: str) -> None:
-    """B39: nothing but a 4xx in JSON, and the engine hears nothing."""
+    """B39: nothing but a 4xx in JSON, and the engine hears nothing. Behind nginx the gateway has
+    metrics of its own, which a host in the target does not turn into another's.
+    """
     for path in PATHS:
         reply = once(door.port, method, path, AUTH, b"{}" if method == "POST" else b"")
-        assert reply.status in {400, 404, 405}, (path, reply.status)
-        in_json(reply)
+        own = door.name == "gateway" and method == "GET" and path.endswith("vllm:8000/metrics")
+        assert own or reply.status in {400, 404, 405}, (path, reply.status)
+        assert own or in_json(reply)
     assert not asked(door)
 
 
