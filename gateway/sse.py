@@ -14,7 +14,8 @@ import re
 # carries a long tool call or log probabilities may take kilobytes.
 TAIL = 16_384
 
-_BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r)(?:\r\n|\n|\r)")
+# A CR before a LF is no line end of its own, or one CRLF would be two.
+_BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
 _CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*([^\s\]])')
 # No usage chunk is as long as this: an endless line is not held back.
 _MAX_HELD = 65_536

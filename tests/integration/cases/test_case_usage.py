@@ -137,6 +137,8 @@ SHAPES = {
     "usage first": b'data: {%b,"choices":[]}\n\n' % COUNTS,
     "blanks": b'data: { "choices" : [ ] , "usage" : {"prompt_tokens" : 3} }\n\n',
     "cr": USAGE.replace(b"\n", b"\r"),
+    "crlf": USAGE.replace(b"\n", b"\r\n"),
+    "id and crlf": (b"id: 7\n" + USAGE).replace(b"\n", b"\r\n"),
     "no space": USAGE.replace(b"data: ", b"data:"),
     "id": b"id: 7\n" + USAGE,
     "event name": b"event: message\n" + USAGE,
