@@ -91,14 +91,14 @@ class Row:
 
 
 @contextmanager
-def running(folder: Path, **settings: object) -> Iterator[Row]:
-    """Start a row; `settings` of the gateway besides the short time-outs."""
+def running(folder: Path, keys: str | None = None, **settings: object) -> Iterator[Row]:
+    """Start a row; `keys`: the key file's text, `settings` of the gateway besides the time-outs."""
     short = {"first_byte_timeout_s": FIRST_BYTE_S, "idle_timeout_s": IDLE_S, "hold_s": 0.5}
     values = {**short, "max_body_bytes": MAX_BODY, **settings}
     waits = replace("proxy_read_timeout 28800s", f"proxy_read_timeout {NGINX_S}s")
     with (
         FakeVLLM() as engine,
-        GatewayProcess(write_keys(folder), engine.url, **values) as gateway,
+        GatewayProcess(write_keys(folder, keys), engine.url, **values) as gateway,
         Front(
             folder / "front", f"127.0.0.1:{gateway.port}", edits={"server/proxy.conf": waits}
         ) as front,

@@ -38,6 +38,7 @@ from common.script import (
 from common.servers import AUTH, CHAT
 
 USAGE = b'data: {"id":"c1","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":5}}\n\n'
+OTHER_USAGE = USAGE.replace(b"\n", b"\r\n").replace(b"data: ", b"id: 7\r\ndata:")
 BOOM = b'data: {"error":{"message":"boom","type":"x","param":null,"code":500}}\n\n'
 EVENTS = [
     delta_event("", role="assistant"),
@@ -58,9 +59,11 @@ ENDS = [
     finish_event(),
     finish_event() + b"data: [DONE]",
     finish_event() + USAGE + DONE,
+    finish_event() + OTHER_USAGE + DONE,
     DONE,
     b"",
     USAGE,
+    OTHER_USAGE,
     BOOM,
     BOOM + DONE,
 ]
@@ -192,7 +195,7 @@ class Schedule:
 
     def shown(self, sent: bytes) -> bytes:
         """What of it a client may see: all, or all but usage that it did not ask for."""
-        return sent if self.asks_usage else sent.replace(USAGE, b"")
+        return sent if self.asks_usage else sent.replace(USAGE, b"").replace(OTHER_USAGE, b"")
 
     def _judge_refusal(self, result: Result, line: dict[str, Any]) -> None:
         """Its status stays whatever becomes of its body; a body that is whole stays as it is."""
@@ -319,7 +322,7 @@ def schedules(draw: st.DrawFn) -> Schedule:
         framing=framing,
         chunk_cuts=tuple(draw(st.lists(THOUSANDTHS, max_size=6))),
         segment_cuts=tuple(draw(st.lists(THOUSANDTHS, max_size=6))),
-        pauses=tuple(draw(st.lists(st.integers(0, 5), min_size=1, max_size=3))),
+        pauses=tuple(draw(st.lists(st.sampled_from([0, 0, 0, 1, 2, 5]), min_size=1, max_size=3))),
         ending=draw(st.sampled_from([*endings, "garbage"] if framing == "chunked" else endings)),
         stop=draw(THOUSANDTHS),
         manner=manner,

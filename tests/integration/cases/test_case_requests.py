@@ -8,11 +8,12 @@ from __future__ import annotations
 import base64
 import os
 from functools import partial
+from pathlib import Path
 
 import pytest
 from common.front import MAX_BODY
 from common.rawhttp import Reply, build, once
-from common.row import Door
+from common.row import Door, running
 from common.script import chunk
 from common.servers import AUTH, CHAT, KEY, wait_until
 
@@ -277,6 +278,31 @@ def test_claims_about_the_client(door: Door) -> None:
     if door.name == "nginx":
         mine = {str(one["client"]) for one in door.front.access_log()}
         assert mine == {"127.0.0.1"}
+
+
+def test_claims_are_no_way_around_a_limit(tmp_path: Path) -> None:
+    """B42: five requests a minute are five, whoever a client says that it is, at either door."""
+    keys = f'[[key]]\nname = "few"\nkey = "{KEY}"\nrequests_per_minute = 5\n'
+    with running(tmp_path, keys) as row:
+        replies = []
+        for number in range(20):
+            address = f"10.0.{number}.1"
+            claims = {
+                "X-Forwarded-For": address,
+                "X-Real-IP": address,
+                "Forwarded": f"for={address}",
+            }
+            door = row.door("nginx" if number % 2 else "gateway")
+            replies.append(door.ask(body=b"{}", **claims))
+        assert len(row.engine.requests) == 5
+    assert [reply.status for reply in replies] == [200] * 5 + [429] * 15
+    for reply in replies[5:]:
+        assert in_json(reply) == "rate_limit_exceeded"
+        assert 0 < int(reply.header("retry-after") or 0) <= 60
+    for reply in replies:
+        assert reply.header("x-ratelimit-limit-requests") == "5"
+    left = [int(reply.header("x-ratelimit-remaining-requests") or -1) for reply in replies[:5]]
+    assert left == [4, 3, 2, 1, 0]
 
 
 T = b"transfer-encoding: "
