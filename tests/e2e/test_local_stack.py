@@ -15,7 +15,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 from common import checkout as checkouts
-from e2e.conftest import LocalStack
+from common.local_stack import LocalStack
+from e2e.conftest import FirstUp
 from openai import AuthenticationError, OpenAI
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
@@ -50,7 +51,7 @@ def client(local: LocalStack, key: str | None = None) -> OpenAI:
     return OpenAI(base_url=f"{local.url}/v1", api_key=key or local.key(), max_retries=0)
 
 
-def test_up_says_what_runs(local: LocalStack) -> None:
+def test_up_says_what_runs(local: FirstUp) -> None:
     done = local.first_up
     assert done.returncode == 0, done.stdout + done.stderr
     for words in ("mode: local", "Paris", "counted by the engine", f"{local.url}/v1", "make chat"):
