@@ -2,7 +2,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { APICallError, generateObject, generateText, jsonSchema, streamText, tool } from "ai";
+import {
+  APICallError,
+  Output,
+  generateObject,
+  generateText,
+  jsonSchema,
+  streamText,
+  tool,
+} from "ai";
 import * as stack from "./stack.mjs";
 
 const tools = {
@@ -43,11 +51,11 @@ test("chat", async () => {
 
 for (const includeUsage of [true, false]) {
   test(`a stream is the answer in pieces (usage asked for: ${includeUsage})`, async () => {
-    const whole = await generateText(words(stack.STORY));
-    const streamed = streamText(words(stack.STORY, { model: model({ includeUsage }) }));
+    const whole = await generateText(words(stack.QUESTION));
+    const streamed = streamText(words(stack.QUESTION, { model: model({ includeUsage }) }));
     const pieces = await Array.fromAsync(streamed.textStream);
     assert.equal(pieces.join(""), whole.text);
-    assert.ok(pieces.length > 10);
+    assert.ok(pieces.length > 5);
     assert.equal(await streamed.finishReason, whole.finishReason);
     const counted = (await streamed.usage).outputTokens;
     assert.equal(counted, includeUsage ? whole.usage.outputTokens : undefined);
@@ -65,15 +73,21 @@ for (const toolChoice of [{ type: "tool", toolName: stack.TOOL }, "required"]) {
     const result = { role: "tool", content: [{ type: "tool-result", toolCallId, toolName, output }] };
     const question = { role: "user", content: stack.WEATHER };
     const messages = [question, ...first.response.messages, result];
-    const second = await generateText({ ...words(undefined, { messages }), tools });
+    const second = await generateText({ ...words(undefined, { messages, maxOutputTokens: 16 }), tools });
     assert.ok(second.text);
   });
 }
 
-test("structured output", async () => {
+test("structured output (generateObject)", async () => {
   const schema = jsonSchema(stack.CITY_SCHEMA);
   const answer = await generateObject(words(stack.WEATHER, { schema }));
   stack.assertFits(answer.object);
+});
+
+test("structured output (its successor, Output.object)", async () => {
+  const output = Output.object({ schema: jsonSchema(stack.CITY_SCHEMA) });
+  const answer = await generateText(words(stack.WEATHER, { output }));
+  stack.assertFits(answer.output);
 });
 
 test("a picture is refused", async () => {

@@ -40,10 +40,10 @@ test("chat", async () => {
 });
 
 test("a stream is the answer in pieces", async () => {
-  const whole = await ask(stack.STORY);
-  const chunks = await stream(stack.STORY);
+  const whole = await ask(stack.QUESTION);
+  const chunks = await stream(stack.QUESTION);
   assert.equal(textOf(chunks), whole.choices[0].message.content);
-  assert.ok(chunks.length > 10);
+  assert.ok(chunks.length > 5);
   assert.equal(chunks.at(-1).choices[0].finish_reason, whole.choices[0].finish_reason);
 });
 
@@ -64,7 +64,7 @@ for (const choice of [named, "required"]) {
     stack.assertFits(JSON.parse(call.function.arguments));
     const result = { role: "tool", tool_call_id: call.id, content: "sunny, 21 degrees" };
     const messages = [{ role: "user", content: stack.WEATHER }, message, result];
-    const second = await ask("", { messages, tools: [tool] });
+    const second = await ask("", { messages, tools: [tool], max_tokens: 16 });
     assert.ok(second.choices[0].message.content);
   });
 }
