@@ -105,6 +105,7 @@ test("an aborted stream frees the engine", async () => {
   const streamed = streamText(
     words(stack.ENDLESS, {
       maxOutputTokens: stack.ENDLESS_TOKENS,
+      providerOptions: { stack: stack.IGNORE_EOS }, // under the provider's name
       headers: { "x-request-id": id },
       abortSignal: leaving.signal,
     }),

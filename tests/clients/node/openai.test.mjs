@@ -25,6 +25,9 @@ function words(text, options = {}) {
   return { model: stack.MODEL, messages, temperature: 0, max_tokens: 60, ...options };
 }
 
+const endless = (options) =>
+  words(stack.ENDLESS, { max_tokens: stack.ENDLESS_TOKENS, ...stack.IGNORE_EOS, ...options });
+
 const ask = (text, options) => client.chat.completions.create(words(text, options));
 
 async function stream(text, options) {
@@ -92,7 +95,7 @@ test("a picture is refused", async () => {
 test("a stream that is left frees the engine", async () => {
   const id = stack.newId();
   const chunks = await client.chat.completions.create(
-    words(stack.ENDLESS, { stream: true, max_tokens: stack.ENDLESS_TOKENS }),
+    endless({ stream: true }),
     { headers: { "x-request-id": id } },
   );
   for await (const chunk of chunks) {
@@ -107,7 +110,7 @@ test("an aborted question frees the engine", async () => {
   const id = stack.newId();
   const leaving = new AbortController();
   const question = client.chat.completions.create(
-    words(stack.ENDLESS, { max_tokens: stack.ENDLESS_TOKENS }),
+    endless(),
     { headers: { "x-request-id": id }, signal: leaving.signal },
   );
   const refused = assert.rejects(question, APIUserAbortError);

@@ -87,7 +87,11 @@ def test_a_picture_is_refused() -> None:
 
 def test_a_stream_that_is_closed_frees_the_engine() -> None:
     name = stack.new_id()
-    model = chat(max_tokens=stack.ENDLESS_TOKENS, default_headers={"x-request-id": name})
+    model = chat(
+        max_tokens=stack.ENDLESS_TOKENS,
+        extra_body=stack.IGNORE_EOS,
+        default_headers={"x-request-id": name},
+    )
     chunks = model.stream(stack.ENDLESS)
     next(chunks)
     stack.wait_until_running()

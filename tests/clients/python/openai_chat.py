@@ -142,6 +142,7 @@ def test_a_stream_that_is_closed_frees_the_engine(client: OpenAI) -> None:
         stack.ENDLESS,
         stream=True,
         max_tokens=stack.ENDLESS_TOKENS,
+        extra_body=stack.IGNORE_EOS,
         extra_headers={"x-request-id": name},
     )
     next(chunks)
@@ -162,6 +163,7 @@ def test_a_cancelled_question_frees_the_engine() -> None:
                     messages=user(stack.ENDLESS),
                     temperature=0,
                     max_tokens=stack.ENDLESS_TOKENS,
+                    extra_body=stack.IGNORE_EOS,
                     extra_headers={"x-request-id": name},
                 )
             )

@@ -92,6 +92,7 @@ def test_a_stream_that_is_closed_frees_the_engine(client: OpenAI) -> None:
         stack.ENDLESS,
         stream=True,
         max_output_tokens=stack.ENDLESS_TOKENS,
+        extra_body=stack.IGNORE_EOS,
         extra_headers={"x-request-id": name},
     )
     next(events)
