@@ -31,7 +31,6 @@ def beating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Row]:
 @pytest.fixture(params=["gateway", "nginx"])
 def beat(beating: Row, request: pytest.FixtureRequest) -> Door:
     beating.engine.clear()
-    beating.gateway.mark()
     return beating.door(request.param)
 
 
