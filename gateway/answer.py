@@ -14,6 +14,7 @@ from collections.abc import Callable
 from gateway.client import ClientConnection, nothing
 from gateway.errors import GatewayError, Headers, UpstreamFailed
 from gateway.forms import engine_error, error_event
+from gateway.lane import Lane
 from gateway.log import Outcome, Record
 from gateway.streams import Stream
 from gateway.upstream.exchange import Head, Job
@@ -54,6 +55,7 @@ class Answer:
         self._clock = clock
         self._heartbeat_s = heartbeat_s
         self._beats = 0  # in this silence
+        self._awaited = True  # the first event, other than comments
         self._head = Head(0, [])
         self._refusal: bytearray | None = None
         self._finder = UsageFinder()
@@ -81,19 +83,32 @@ class Answer:
         if stream is None:
             self._plain(data)
             return
-        record = self._record
-        if record.first_byte_at is None and (b"data:" in data or stream.frames.open):
-            record.first_byte_at = self._clock()
-        self._beats = 0
+        if self._awaited and (b"data:" in data or stream.frames.open):
+            self._awaited = False
+            self._record.first_byte_at = self._clock()
         data = stream.feed(data)
         if data:
-            record.bytes_out += len(data)
+            self._record.bytes_out += len(data)
             self._client.write(data)
+
+    def lane(self) -> Lane | None:
+        """The fast path, while the stream is as vLLM writes it."""
+        if self.stream is None or not self.stream.steady:
+            return None
+        lane = self.stream.lane
+        if lane is None:
+            lane = self.stream.lane = self._client.lane = Lane(
+                self._client.transport.write, self._job.usage_asked
+            )
+        return lane
 
     def on_silence(self, seconds: float) -> None:
         """Nothing came for so long: a comment, if wanted, and only between two events."""
-        due = self._heartbeat_s * (self._beats + 1)
-        if self._heartbeat_s and seconds >= due and self.stream and not self.stream.frames.open:
+        if not self._heartbeat_s or self.stream is None:
+            return
+        if seconds < self._heartbeat_s:
+            self._beats = 0
+        elif seconds >= self._heartbeat_s * (self._beats + 1) and not self.stream.frames.open:
             self._beats += 1
             self._client.write(HEARTBEAT)
 
@@ -130,7 +145,9 @@ class Answer:
         """Note the tokens: the engine's own count, or an estimate of what it did uncounted."""
         record = self._record
         if self.stream is not None:
+            self.stream.settle()
             record.frames = self.stream.frames.count
+            record.bytes_out += self.stream.carried
         failed = self._refusal is not None or (
             not self.started and record.outcome == "upstream_error"
         )

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from gateway.auth import Keyring
 from gateway.drain import Drain
-from gateway.health import Prober, control_client
+from gateway.health import Prober
 from gateway.ledger.ledger import Ledger
 from gateway.log import RequestLog
 from gateway.metrics import Metrics
@@ -43,8 +43,8 @@ class Background:
 
     @asynccontextmanager
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
-        async with control_client() as client, asyncio.TaskGroup() as group:
-            prober = Prober(self.fleet, self.settings.status_urls, client, self.state.looked)
+        async with asyncio.TaskGroup() as group:
+            prober = Prober(self.fleet, self.settings.status_urls, self.watchdog, self.state.looked)
             works = [prober.run(), self.keyring.follow(), self.watchdog.run(), self.metrics.run()]
             if self.ledger is not None:
                 works.append(self.ledger.run())

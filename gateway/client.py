@@ -30,6 +30,7 @@ from uvicorn.server import ServerState
 
 from gateway.errors import Headers, InvalidRequest, error_headers
 from gateway.forms import api_of, error_body
+from gateway.lane import Lane
 
 # Request line and headers together; nginx's own limit is 8 kB a line and 32 kB in all.
 MAX_HEAD = 65_536
@@ -58,8 +59,9 @@ class ClientConnection(HttpToolsProtocol):
         self._chunked = False
         self._cycle: RequestResponseCycle  # the request being answered
         self._finishing = False  # all was written, the client has yet to take it
-        self._gone = False
+        self.gone = False  # the connection is lost
         self._drained: asyncio.Future[None] | None = None
+        self.lane: Lane | None = None  # of the answer
         self.on_left: Callable[[], None] = nothing
         self.on_paused: Callable[[], None] = nothing
         self.on_free: Callable[[], None] = nothing
@@ -75,7 +77,7 @@ class ClientConnection(HttpToolsProtocol):
         """Call `on_left` should the client go. Reads on, or we would not see it."""
         self.on_left = on_left
         self.flow.resume_reading()
-        if self._gone:
+        if self.gone:
             on_left()
 
     def start(self, status: int, headers: Headers, chunked: bool) -> None:
@@ -96,7 +98,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def write(self, data: bytes) -> None:
         """A piece of the body. Not empty: that would be the end."""
-        if not self._gone:
+        if not self.gone:
             self.transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
     def finish(self) -> None:
@@ -109,20 +111,21 @@ class ClientConnection(HttpToolsProtocol):
 
     async def drained(self) -> None:
         """Wait until a slow client has taken what was written."""
-        if self.flow.write_paused and not self._gone:
+        if self.flow.write_paused and not self.gone:
             self._drained = asyncio.get_running_loop().create_future()
             await self._drained
 
     def release(self) -> None:
         """The relay is done with this connection."""
         self.on_left = self.on_paused = self.on_free = nothing
+        self.lane = None
 
     def abort(self) -> None:
         """Close now, unsent bytes and all."""
         self.transport.abort()
 
     def _write(self, data: bytes) -> None:
-        if not self._gone:
+        if not self.gone:
             self.transport.write(data)
 
     def _complete(self) -> None:
@@ -130,7 +133,7 @@ class ClientConnection(HttpToolsProtocol):
         cycle = self._cycle
         self._finishing = False
         self.release()
-        if self._gone:
+        if self.gone:
             return
         cycle.response_complete = True
         cycle.message_event.set()
@@ -156,7 +159,9 @@ class ClientConnection(HttpToolsProtocol):
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._gone = True
+        self.gone = True
+        if self.lane is not None:
+            self.lane.close()
         super().connection_lost(exc)
         if self.scope is not None:
             # Else a cycle that only the collector could free.

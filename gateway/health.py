@@ -2,7 +2,6 @@
 
 Ready means: `/health` answers 200, `/v1/models` names a model, and the launcher, when it answers,
 agrees (an engine that drains still says 200 on /health while it aborts new requests).
-httpx is for these control calls only; the data path has its own connections.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import httpx
-
+from gateway.upstream.ask import Reply, Unanswered, ask
 from gateway.upstream.engine import Engine, Fleet, View
+from gateway.watchdog import Watchdog
 
 # Held requests wait for the next probe: a short step while not ready, a calm one afterwards.
 READY_INTERVAL_S = 1.0
@@ -22,8 +21,6 @@ WAITING_INTERVAL_S = 0.25
 # A busy API server can take seconds for /health. Refusals count at once, time-outs only in a row.
 PROBE_TIMEOUT_S = 3.0
 PATIENCE = 3
-# /v1/models of an engine with many adapters is some hundred kilobytes.
-MAX_BODY = 4 << 20
 
 
 Looked = Callable[[Engine, View], None]
@@ -34,7 +31,7 @@ def unwatched(_engine: Engine, _view: View) -> None:
 
 
 class Prober:
-    """Probes all engines until cancelled. `client`: closed by whoever made it. `looked`: told of
+    """Probes all engines until cancelled. `looked`: told of
     every probe before the fleet is.
     """
 
@@ -42,13 +39,13 @@ class Prober:
         self,
         fleet: Fleet,
         status_urls: Sequence[str],
-        client: httpx.AsyncClient,
+        watchdog: Watchdog,
         looked: Looked = unwatched,
     ) -> None:
         self._fleet = fleet
         self._looked = looked
         self._status_urls = dict(zip(fleet.engines, status_urls, strict=False))
-        self._client = client
+        self._watchdog = watchdog
         self._slow = dict.fromkeys(fleet.engines, 0)
 
     async def run(self) -> None:
@@ -72,14 +69,14 @@ class Prober:
 
     async def _healthy(self, engine: Engine) -> bool:
         try:
-            response = await self._client.get(f"{engine.url}/health")
-        except httpx.TimeoutException:
+            reply = await self._ask(f"{engine.url}/health")
+        except TimeoutError:
             self._slow[engine] += 1
             return engine.view.ready and self._slow[engine] < PATIENCE
-        except httpx.HTTPError:
+        except Unanswered:
             return False
         self._slow[engine] = 0
-        return response.status_code == 200
+        return reply.status == 200
 
     async def _models(self, engine: Engine) -> tuple[dict[str, Any], ...]:
         body = await self._json(f"{engine.url}/v1/models")
@@ -95,24 +92,13 @@ class Prober:
     async def _json(self, url: str) -> dict[str, Any] | None:
         """The JSON object at `url`, None when there is none to be had."""
         try:
-            async with self._client.stream("GET", url) as response:
-                raw = b""
-                async for part in response.aiter_bytes():
-                    raw += part
-                    if len(raw) > MAX_BODY:
-                        return None
-            body = json.loads(raw)
-        except (httpx.HTTPError, ValueError, RecursionError):
+            body = json.loads((await self._ask(url)).body)
+        except (TimeoutError, Unanswered, ValueError, RecursionError):
             return None
         return body if isinstance(body, dict) else None
 
-
-def control_client() -> httpx.AsyncClient:
-    """For control calls: no proxy from the environment, no redirects, short time-outs; each on a
-    connection of its own, since a stale kept one would look like an engine that is down.
-    """
-    limits = httpx.Limits(max_keepalive_connections=0)
-    return httpx.AsyncClient(timeout=PROBE_TIMEOUT_S, trust_env=False, limits=limits)
+    async def _ask(self, url: str) -> Reply:
+        return await ask(url, PROBE_TIMEOUT_S, self._watchdog)
 
 
 def judge(healthy: bool, models: tuple[dict[str, Any], ...], status: dict[str, Any] | None) -> View:

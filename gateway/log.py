@@ -160,7 +160,7 @@ def set_up_logging(level: str, stream: TextIO = sys.stdout) -> None:
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
-    for noisy in ("httpx", "httpcore", "asyncio", "sse_starlette", "uvicorn"):
+    for noisy in ("asyncio", "sse_starlette", "uvicorn"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.getLogger("uvicorn.error").addFilter(_not_our_cut)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import re
 
-# The last events of an answer: finish, usage and [DONE] take some 600 bytes; a finish event that
-# carries a long tool call or log probabilities may take kilobytes.
-TAIL = 16_384
+# The last events of an answer: finish, usage and [DONE] take some 600 bytes. Of a longer finish
+# event (a tool call, log probabilities) what matters is found as it passes.
+TAIL = 4096
 
 # A CR before a LF is no line end of its own, or one CRLF would be two.
 _BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
@@ -31,6 +31,11 @@ class Frames:
         self.open = False  # bytes since the last blank line
         self._line_open = False  # bytes since the last line ending
         self._after_cr = False  # the last byte was CR: a LF next belongs to it
+
+    @property
+    def at_boundary(self) -> bool:
+        """Nothing is open, and no LF may still belong to a CR."""
+        return not self.open and not self._after_cr
 
     def feed(self, piece: bytes) -> None:
         """Take the next bytes, cut anywhere."""

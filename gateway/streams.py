@@ -12,8 +12,9 @@ import re
 from typing import Literal
 
 from gateway.forms import Ending
+from gateway.lane import Lane
 from gateway.sse import TAIL, Frames, UsageHeld, data_fields, parse
-from gateway.usage import Usage, usage_in
+from gateway.usage import Usage, UsageFinder, usage_in
 
 Verdict = Literal["ok", "error", "truncated"]
 
@@ -28,7 +29,7 @@ _FINISH = re.compile(rb'"finish_reason"\s*:\s*"')
 _OPENING = {"chat": 0, "plain": 0, "responses": 4, "messages": 2}
 # message_start, which has the prompt's tokens, comes first.
 _HEAD = 2048
-_TRIM_AT = 2 * TAIL
+TRIM_AT = 2 * TAIL
 # Longer than the longest event name with its field name.
 _CARRY = 64
 
@@ -41,42 +42,63 @@ class Stream:
 
     __slots__ = (
         "_ending",
+        "_finder",
         "_finished",
         "_head",
         "_held",
         "_name",
         "_named",
         "_opening",
-        "_tail",
+        "carried",
         "frames",
+        "lane",
+        "steady",
+        "tail",
     )
 
     def __init__(self, ending: Ending, withhold: bool) -> None:
         self._ending = ending
         self._named = ending in {"responses", "messages"}
         self._held = UsageHeld() if withhold else None
-        self._tail = bytearray()
+        self.tail = bytearray()
         self._head = b""
         self._name = b""
+        self._finder = UsageFinder()
+        self.steady = False  # between two events, with nothing unusual so far
         self._finished = False  # a finish_reason was in what the tail has lost
         self._opening: int | None = None
         self.frames = Frames()
+        self.lane: Lane | None = None
+        self.carried = 0  # bytes that took the fast path
 
     def feed(self, piece: bytes) -> bytes:
         """Take the next bytes; returns those that may go to the client now."""
-        tail = self._tail
-        tail += piece
-        if len(tail) > _TRIM_AT:
-            self._trim(tail)
+        self.settle()
         if self._opening is None:
             self._opening = _OPENING[self._ending] + (b'"role"' in piece)
         if self._named:
             self._follow(piece)
+        self.tail += piece
+        if len(self.tail) > TRIM_AT:
+            self.trim()
         self.frames.feed(piece)
-        held = self._held
-        if held is None or (held.idle and b'"usage"' not in piece and not self.frames.open):
-            return piece
-        return held.feed(piece)
+        passed = piece if self._held is None else self._held.feed(piece)
+        self.steady = not self._named and self.frames.at_boundary and self._holds_nothing
+        return passed
+
+    @property
+    def _holds_nothing(self) -> bool:
+        return self._held is None or self._held.idle
+
+    def settle(self) -> None:
+        """Add what took the fast path meanwhile."""
+        lane = self.lane
+        if lane is not None and lane.events:
+            self.frames.count += lane.events
+            self.carried += lane.bytes
+            self.tail += lane.before + lane.last
+            lane.events = lane.bytes = 0
+            lane.before = lane.last = b""
 
     def rest(self) -> bytes:
         """What was held back and is no usage chunk, once no more bytes come."""
@@ -84,7 +106,8 @@ class Stream:
 
     def verdict(self) -> Verdict:
         """How the stream ended, once no more bytes come."""
-        tail = bytes(self._tail)
+        self.settle()
+        tail = bytes(self.tail)
         if not self._named:
             return judge_chat(tail, self._finished)
         half = self.frames.open and not tail.rstrip().endswith(b"}")
@@ -92,25 +115,27 @@ class Stream:
 
     def usage(self) -> Usage | None:
         """Tokens by the engine's own count, None while it has not come."""
-        found = usage_in(bytes(self._tail))
-        first = usage_in(self._head) if self._ending == "messages" else None
-        return found.over(first) if found is not None else None
+        if not self._named:
+            return usage_in(bytes(self.tail))
+        found = self._finder.usage()
+        return found.over(usage_in(self._head)) if found is not None else None
 
     def tokens_seen(self) -> int:
         """One for each event that carries text: an estimate when nobody counted."""
         return max(0, self.frames.count - (self._opening or 0))
 
-    def _trim(self, tail: bytearray) -> None:
-        lost = len(tail) - TAIL
-        self._finished = self._finished or _FINISH.search(tail, 0, lost) is not None
-        del tail[:lost]
+    def trim(self) -> None:
+        """Forget what the end of the stream cannot need."""
+        lost = len(self.tail) - TAIL
+        self._finished = self._finished or _FINISH.search(self.tail, 0, lost) is not None
+        del self.tail[:lost]
 
     def _follow(self, piece: bytes) -> None:
-        """Note the last event's name, and the stream's beginning."""
+        """Note the last event's name, the stream's beginning, and the usage, wherever it comes."""
         if len(self._head) < _HEAD:
             self._head += piece[:_HEAD]
-        recent = bytes(self._tail[-len(piece) - _CARRY :])
-        for found in _NAMED.finditer(recent):
+        self._finder.feed(piece)
+        for found in _NAMED.finditer(bytes(self.tail[-_CARRY:]) + piece):
             self._name = found.group(1)
 
 

@@ -14,17 +14,20 @@
       cancelled                             aborts the socket, so the engine sees it at once
 
 A piece goes from the read callback to the client without a task switch or a queue: that is
-what makes a chunk cheap. `pause` and `resume` are the back-pressure.
+what makes a token cheap. Between two chunks a read can pass the parser by altogether (`lane`).
+`pause` and `resume` are the back-pressure.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 
 import httptools
 
 from gateway.errors import Headers
+from gateway.lane import Lane
 from gateway.upstream.exchange import ClientStalled, Died, Head, Limits, Silent, Sink
 from gateway.watchdog import Watchdog
 
@@ -38,17 +41,22 @@ class Connection(asyncio.Protocol):
     def __init__(self, loop: asyncio.AbstractEventLoop, watchdog: Watchdog) -> None:
         self._loop = loop
         self._watchdog = watchdog
+        self._pieces: list[bytes] = []  # of the body, in what was read last
+        self.on_body = self._pieces.append  # the parser calls it as it is, without a frame of ours
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._sink: Sink | None = None
         self._done: asyncio.Future[None] | None = None
         self._limits = Limits(0, 0)
         self._headers: Headers = []
-        self._pieces: list[bytes] = []
         self._replied = self._in_body = self._until_close = self._whole = False
         self._head_read = False
         self._paused = False
         self._quiet = 0
+        self._chunk_over = False  # the parser is between two chunks
+        self._lane: Lane | None = None
+        self._events = 0  # of the lane, at the watchdog's last look
+        self._read = False  # since the watchdog's last look
         self._last_read = 0.0
         self.reusable = False
         self.exchanges = 0
@@ -97,7 +105,9 @@ class Connection(asyncio.Protocol):
         self.exchanges += 1
         self.reusable = False
         self._sink, self._limits = sink, limits
-        self._headers, self._pieces = [], []
+        self._headers = []
+        self._chunk_over = False
+        self._pieces.clear()
         self._replied = self._in_body = self._until_close = self._whole = False
         self._head_read = False
         self._quiet = 0
@@ -107,6 +117,7 @@ class Connection(asyncio.Protocol):
     def _end(self) -> None:
         self._watchdog.remove(self)
         self._sink = self._done = None
+        self._take(None)
         self.resume()
         if not self.reusable:
             self.abort()
@@ -122,6 +133,10 @@ class Connection(asyncio.Protocol):
 
     def check(self, now: float) -> None:
         """A look at the silence, by the watchdog."""
+        events = self._lane.events if self._lane is not None else 0
+        if self._read or events != self._events:
+            self._read, self._events, self._last_read = False, events, now
+            return
         silence = now - self._last_read
         if silence >= (self._limits.idle_s if self._in_body else self._limits.first_byte_s):
             self._finish(ClientStalled() if self._paused else Silent())
@@ -139,13 +154,18 @@ class Connection(asyncio.Protocol):
             self.reusable = False
             self.abort()
             return
-        self._replied = True
-        self._last_read = self._loop.time()
-        broken = not self._feed(data)
+        self._replied = self._read = True
+        broken = False
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            broken = True
         pieces = self._pieces
         if pieces:
-            self._pieces, self._in_body, self._quiet = [], True, 0
-            sink.on_piece(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            piece = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces.clear()
+            self._in_body, self._quiet = True, 0
+            sink.on_piece(piece)
         else:
             self._quiet += len(data)
             broken = broken or self._quiet > MAX_QUIET
@@ -154,6 +174,25 @@ class Connection(asyncio.Protocol):
             self._finish()
         elif broken:
             self._finish(Died(replied=True))
+        elif self._chunk_over and data.endswith(b"\r\n"):
+            self._take(sink.lane())
+            return
+        self._take(None)
+
+    def _take(self, lane: Lane | None) -> None:
+        """From now on what is read goes to `lane` first, None: to us. The transport keeps what it
+        calls, so it is told anew.
+        """
+        if lane is self._lane:
+            return
+        self._lane = lane
+        if lane is None:
+            del self.data_received
+        else:
+            lane.otherwise = partial(Connection.data_received, self)
+            self.data_received = lane.carry  # type: ignore[method-assign]
+        if self._transport is not None:
+            self._transport.set_protocol(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._until_close and exc is None:
@@ -162,18 +201,17 @@ class Connection(asyncio.Protocol):
             self._finish(Died(self._replied))
         self._transport = None
 
-    def _feed(self, data: bytes) -> bool:
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            return False
-        return True
-
     # httptools callbacks
 
     def on_message_begin(self) -> None:
         if self._whole:  # bytes after the response: whose, nobody can tell
             self.reusable = False
+
+    def on_chunk_header(self) -> None:
+        self._chunk_over = False
+
+    def on_chunk_complete(self) -> None:
+        self._chunk_over = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._head_read:  # what comes later is a trailer, or nobody's
@@ -193,9 +231,6 @@ class Connection(asyncio.Protocol):
         self._until_close = not framed
         if self._sink is not None:
             self._sink.on_head(Head(status, self._headers))
-
-    def on_body(self, data: bytes) -> None:
-        self._pieces.append(data)
 
     def on_message_complete(self) -> None:
         if self._parser.get_status_code() < 200:

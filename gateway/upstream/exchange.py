@@ -7,6 +7,7 @@ from typing import Protocol
 
 from gateway.errors import Headers
 from gateway.forms import Api, Ending
+from gateway.lane import Lane
 
 
 class Died(Exception):
@@ -86,5 +87,8 @@ class Sink(Protocol):
     def on_head(self, head: Head) -> None: ...
 
     def on_piece(self, data: bytes) -> None: ...
+
+    def lane(self) -> Lane | None:
+        """What takes whole chunks from here on, None: nothing."""
 
     def on_silence(self, seconds: float) -> None: ...

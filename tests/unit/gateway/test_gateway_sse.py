@@ -54,7 +54,7 @@ def test_any_bytes_in_any_pieces(stream: bytes, data: st.DataObject) -> None:
 
 def test_memory_is_bounded_for_an_endless_line() -> None:
     tracker = track([b"x" * 1000] * 10_000)
-    assert len(tracker._tail) <= 2 * TAIL
+    assert len(tracker.tail) <= 2 * TAIL
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ ROWS = (
     ("auth", "relay", "bound"),
     (
         *("admission", "limits", "shared", "upstream", "sse", "streams", "usage", "health"),
-        *("drain", "answer", "client", "ledger", "watchdog"),
+        *("drain", "answer", "client", "lane", "ledger", "watchdog"),
     ),
     (
         *("settings", "errors", "forms", "cors", "metrics", "log", "lines", "keys", "keyfields"),
