@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import (
     CollectorRegistry,
-    GCCollector,
     ProcessCollector,
     disable_created_metrics,
     values,
@@ -52,8 +51,7 @@ class Metrics:
         if self._shared:
             MultiProcessCollector(self._registry)  # type: ignore[no-untyped-call]
         else:
-            ProcessCollector(registry=self._registry)
-            GCCollector(registry=self._registry)
+            ProcessCollector(namespace="gateway", registry=self._registry)
 
     def observe(self, record: Record, now: float) -> None:
         """Count a request that has ended at `now` (monotonic). No I/O, never raises."""
