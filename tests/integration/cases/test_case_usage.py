@@ -58,6 +58,8 @@ OPTIONS: dict[str, tuple[bytes | None, bool]] = {
     "asked": (b'{"include_usage":true}', True),
     "asked with more": (b'{"include_usage":true,"continuous_usage_stats":true}', True),
     "asked, oddly written": (b'{ "include_usage" :\ttrue }', True),
+    "asked with 1": (b'{"include_usage":1}', True),
+    "asked with a text": (b'{"include_usage":"True"}', True),
 }
 # Around it: numbers, blanks and texts that a second writer would change.
 PARTS = [
@@ -122,11 +124,26 @@ def test_without_a_stream_nothing_is_added(door: Door, body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b'{"stream":true}', b'{"stream":false,"stream":true}', b' {"stream" : true }']
+    "body",
+    [
+        b'{"stream":true}',
+        b'{"stream":false,"stream":true}',
+        b' {"stream" : true }',
+        b'{"stream":1}',
+        b'{"stream":"true"}',
+    ],
 )
 def test_asked_for_in_every_spelling_of_a_stream(door: Door, body: bytes) -> None:
     door.ask(*streamed(TEXT, USAGE, DONE), body=body)
     assert dict(members(door.received.body))["stream_options"] == [("include_usage", True)]
+
+
+def test_usage_in_every_chunk_has_no_effect_alone(door: Door) -> None:
+    """vLLM gives it only with include_usage, which is ours: the client's chunks have none."""
+    body = b'{"stream":true,"stream_options":{"continuous_usage_stats":true}}'
+    door.ask(*streamed(TEXT, USAGE, DONE), body=body)
+    options = dict(dict(members(door.received.body))["stream_options"])
+    assert options == {"continuous_usage_stats": False, "include_usage": True}
 
 
 UNASKED = b'{"stream":true}'
