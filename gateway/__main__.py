@@ -5,7 +5,6 @@ Exit codes: 0 stopped in order, 1 stopped by a fault of its own, 2 bad input.
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import resource
@@ -56,13 +55,10 @@ def run(settings: Settings) -> int:
 async def _serve(settings: Settings, listener: socket.socket) -> int:
     # Not at the top: neither --check nor the manager of several workers loads what serves.
     from gateway.app import create_gateway
-    from gateway.server import GC_THRESHOLD, Server, server_config
+    from gateway.server import Server, collect_seldom, server_config
 
     gateway = create_gateway(settings, sys.stdout.buffer)
-    # What was built so far lives as long as the process; full collections need not walk it.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, 10, 10)
+    collect_seldom()
     server = Server(server_config(gateway.app), gateway.drain, settings.drain_s)
     host, port = listener.getsockname()[:2]
     logging.getLogger("gateway").info("listening on http://%s:%d", host, port)

@@ -66,10 +66,7 @@ def create_gateway(settings: Settings, log_stream: BinaryIO, worker: str | None 
     doors = Doors(keyring, state.limiter, budget, settings.max_body_bytes)
     table = [
         *control_routes(api),
-        *(
-            Route(each.path, {"POST": Generation(each, doors, fleet, relay)})
-            for each in ENGINE_ROUTES
-        ),
+        *engine_routes(doors, fleet, relay),
         *model_routes(settings, keyring, fleet, drain),
     ]
     routes, metrics = measured(table, fleet, state.admission, ledger)
@@ -118,6 +115,12 @@ def times(settings: Settings) -> Times:
 def control_routes(api: FastAPI) -> list[Route]:
     endpoint = identified(api)
     return [Route(path, {"GET": endpoint}, probe=True) for path in control.PATHS]
+
+
+def engine_routes(doors: Doors, fleet: Fleet, relay: Relay) -> list[Route]:
+    return [
+        Route(each.path, {"POST": Generation(each, doors, fleet, relay)}) for each in ENGINE_ROUTES
+    ]
 
 
 def model_routes(settings: Settings, keyring: Keyring, fleet: Fleet, drain: Drain) -> list[Route]:

@@ -1,4 +1,4 @@
-"""The errors a client can see, and the one way they become a response.
+"""The errors a client can see, and their headers; forms.py has their bodies.
 
     GatewayError                    status  code
     ├── InvalidRequest              400     invalid_request
@@ -153,10 +153,6 @@ def error_json(message: str, kind: str, code: str | int | None) -> bytes:
     """The OpenAI error envelope, UTF-8."""
     error = {"message": message, "type": kind, "param": None, "code": code}
     return json.dumps({"error": error}, ensure_ascii=False).encode()
-
-
-def error_body(error: GatewayError) -> bytes:
-    return error_json(error.message, error.type, error.code)
 
 
 def error_headers(error: GatewayError, body: bytes) -> Headers:

@@ -22,7 +22,6 @@ WAITING_INTERVAL_S = 0.25
 PROBE_TIMEOUT_S = 3.0
 PATIENCE = 3
 
-
 Looked = Callable[[Engine, View], None]
 
 
@@ -31,9 +30,7 @@ def unwatched(_engine: Engine, _view: View) -> None:
 
 
 class Prober:
-    """Probes all engines until cancelled. `looked`: told of
-    every probe before the fleet is.
-    """
+    """Probes all engines until cancelled. `looked`: told of every probe before the fleet is."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ _PLACEHOLDER = re.compile(
     re.IGNORECASE,
 )
 # Limits and their largest values: far beyond what one host serves, and small enough that sums of
-# them stay exact wherever they are counted. `scripts/stackctl/keylimits.py` has the same.
+# them stay exact wherever they are counted. scripts/stackctl/restrictions.py has the same.
 LARGEST = {
     "requests_per_minute": 10_000_000,
     "tokens_per_minute": 10_000_000_000,

@@ -22,7 +22,7 @@ import msgspec
 
 from gateway.errors import Headers
 
-# Fixed sets: the same words will label the metrics.
+# A fixed set: the same words label the metrics and the ledger.
 Outcome = Literal[
     "ok",
     "rejected",  # refused by us before an engine saw it; `reason` says why

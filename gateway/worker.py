@@ -8,7 +8,6 @@ the manager is gone, on which the worker drains as after SIGTERM, so that nobody
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import socket
 import sys
@@ -20,7 +19,7 @@ from gateway.app import Gateway, create_gateway
 from gateway.keys import KeyFileError
 from gateway.lines import whole_lines
 from gateway.log import set_up_logging
-from gateway.server import GC_THRESHOLD, Server, server_config
+from gateway.server import Server, collect_seldom, server_config
 from gateway.settings import Settings, SettingsError, load_settings
 
 FAULT = 1
@@ -46,10 +45,7 @@ async def _serve(
     settings: Settings, name: str, listener: socket.socket, manager: socket.socket
 ) -> int:
     gateway = create_gateway(settings, sys.stdout.buffer, name)
-    # What was built so far lives as long as the process; full collections need not walk it.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, 10, 10)
+    collect_seldom()
     loop = asyncio.get_running_loop()
     manager.setblocking(False)
     loop.add_reader(manager, gateway.drain.begin)  # it never writes: readable means gone

@@ -15,7 +15,8 @@ from sse_starlette.sse import EventSourceResponse
 from gateway import __version__
 from gateway.admission import Slots
 from gateway.drain import Drain
-from gateway.errors import Overloaded, error_body
+from gateway.errors import GatewayError, Overloaded
+from gateway.forms import error_body
 from gateway.upstream.engine import Engine, Fleet
 
 if TYPE_CHECKING:
@@ -115,8 +116,7 @@ def control_app(status: Status) -> FastAPI:
     @app.get("/status/events")
     async def events() -> Response:
         if status.watchers >= MAX_WATCHERS:
-            error = Overloaded("Too many status watchers.", retry_after_s=10)
-            return Response(error_body(error), error.status, media_type="application/json")
+            return refusal(Overloaded("Too many status watchers.", retry_after_s=10))
         return EventSourceResponse(
             changes(status),
             sep="\n",
@@ -125,6 +125,12 @@ def control_app(status: Status) -> FastAPI:
         )
 
     return app
+
+
+def refusal(error: GatewayError) -> Response:
+    headers = {name.decode(): value.decode() for name, value in error.headers}
+    body = error_body(error, "openai", None)
+    return Response(body, error.status, headers, media_type="application/json")
 
 
 async def changes(status: Status) -> AsyncIterator[dict[str, str]]:

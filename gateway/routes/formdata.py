@@ -20,7 +20,7 @@ _NAME = re.compile(
 
 
 def check_form_model(key: Key, headers: Headers, body: bytes, default: str | None) -> None:
-    """As intake.check_model, for a form. Raises InvalidRequest or ModelNotAllowed."""
+    """As peek.check_model, for a form. Raises InvalidRequest or ModelNotAllowed."""
     if key.models is None:
         return
     named = form_models(headers, body) or [default or ""]

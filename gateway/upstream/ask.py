@@ -1,7 +1,7 @@
 """Control calls: a small GET to an engine or its launcher, on a connection of its own.
 
 A kept connection that went stale would look like an engine that is down. A general HTTP client
-would do, but once a second for each engine it costs more than forty tokens (docs/benchmarks.md).
+would do, but once a second for each engine it costs more than forty tokens.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ import re
 import pytest
 
 from gateway import errors
-from gateway.errors import GatewayError, error_body
+from gateway.errors import GatewayError
+from gateway.forms import error_body
 from gateway.health import judge
 from gateway.log import Record, request_id
 from gateway.settings import Settings, SettingsError, load_settings
@@ -108,7 +109,7 @@ def test_the_drawing_of_the_error_tree_is_the_tree() -> None:
 
 
 def test_every_error_is_an_openai_error() -> None:
-    body = json.loads(error_body(errors.Overloaded("füll", 3)))
+    body = json.loads(error_body(errors.Overloaded("füll", 3), "openai", None))
     assert body == {
         "error": {"message": "füll", "type": "server_error", "param": None, "code": "overloaded"}
     }
