@@ -11,6 +11,7 @@ than the whole relay, and each layer that wraps `send` would be paid again for e
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.errors import (
+    Draining,
     GatewayError,
     MethodNotAllowed,
     NotFound,
@@ -81,6 +83,11 @@ class Edge:
             await self._find(scope, record)(scope, receive, send)
         except GatewayError as error:
             await refuse(error, record, send, api_of(scope["path"]))
+        except asyncio.CancelledError:  # the server stops and waits no longer, for an upload say
+            record.outcome = "drained"
+            if record.status is not None:
+                raise
+            await refuse(Draining(), record, send, api_of(scope["path"]))
         except Exception:
             log.exception("unexpected error in request %s", record.request_id)
             record.outcome = "internal_error"

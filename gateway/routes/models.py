@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from gateway.auth import Keyring
-from gateway.drain import Drain
+from gateway.client import IN_SCOPE, ClientConnection
+from gateway.drain import Drain, Interrupt
 from gateway.errors import Draining, ModelNotFound, NotReady
 from gateway.keys import Key
 from gateway.log import Record
@@ -33,13 +35,36 @@ class Models:
         record.key = key.name
         if self.drain.active:
             raise Draining
-        if await self.fleet.wait_ready(self.hold_s) is None:
-            raise NotReady(self.fleet.phase)
+        if not self.fleet.ready:
+            await self._held(scope[IN_SCOPE], record)
+            if record.outcome == "client_left":
+                return
         models = allowed(self.fleet.models, key)
         body: object = {"object": "list", "data": models}
         if self.one:
             body = find(models, scope["path"].removeprefix(MODEL_PREFIX))
         await reply(200, json.dumps(body, ensure_ascii=False).encode(), record, send)
+
+    async def _held(self, client: ClientConnection, record: Record) -> None:
+        """Wait for a ready engine, as long as the client stays. Raises NotReady, or Draining when
+        the gateway stops meanwhile.
+        """
+        interrupt = Interrupt()
+        self.drain.enter(interrupt.drained)
+        try:
+            client.watch(interrupt.client_left)
+            if await self.fleet.wait_ready(self.hold_s) is None:
+                raise NotReady(self.fleet.phase)
+        except asyncio.CancelledError:
+            if not interrupt.taken():
+                raise
+            record.outcome = interrupt.why or "internal_error"
+            if interrupt.why == "drained":
+                raise Draining from None
+        finally:
+            interrupt.armed = False
+            self.drain.leave(interrupt.drained)
+            client.release()
 
 
 def allowed(models: list[dict[str, Any]], key: Key) -> list[dict[str, Any]]:

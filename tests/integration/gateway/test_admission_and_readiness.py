@@ -13,7 +13,7 @@ from common.fake_vllm import Behaviour, FakeVLLM
 from common.net import free_port
 from common.rawhttp import Client, build, once
 from common.script import Fin, Pause, Send, Step, answer, sse_head, stream
-from common.servers import AUTH, CHAT, GatewayProcess, wait_until, write_keys
+from common.servers import AUTH, CHAT, KEY, GatewayProcess, wait_until, write_keys
 
 Start = Callable[..., GatewayProcess]
 STREAM = b'{"stream":true}'
@@ -67,6 +67,37 @@ def test_requests_are_held_until_the_engine_is_ready(start: Start) -> None:
             fake.behaviour.health = 200
             assert client.read_body(client.read_head()).status == 200
             assert models.read_body(models.read_head()).json()["data"][0]["id"] == "m"
+
+
+def test_who_asks_for_models_may_leave_while_held(start: Start) -> None:
+    """Rule 4, where no slot is taken."""
+    gateway = start(f"http://127.0.0.1:{free_port()}", hold_s=60)
+    with gateway.client() as client:
+        client.send(build("GET", "/v1/models", AUTH, b""))
+        wait_until(lambda: gateway.status()["engines"])
+    line = gateway.wait_event()
+    assert (line["route"], line["outcome"], line["status"]) == ("/v1/models", "client_left", None)
+
+
+@pytest.mark.parametrize(
+    ("head", "sent"),
+    [
+        (b"GET /v1/models HTTP/1.1\r\n", b""),
+        (b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: 9\r\n", b"{"),
+    ],
+)
+def test_what_waits_at_the_end_is_told_so(start: Start, head: bytes, sent: bytes) -> None:
+    """Rule 9: a held request and half an upload get an error in the API's form."""
+    gateway = start(f"http://127.0.0.1:{free_port()}", hold_s=60, drain_s=0.2)
+    with gateway.client(timeout_s=30) as client:
+        client.send(head + b"host: x\r\nauthorization: Bearer %b\r\n\r\n" % KEY.encode() + sent)
+        wait_until(lambda: gateway.status()["engines"])
+        gateway.terminate()
+        reply = client.read_body(client.read_head())
+    assert (reply.status, reply.json()["error"]["code"]) == (503, "shutting_down")
+    assert gateway.wait_exit() == 0
+    assert gateway.events()[-1]["outcome"] == "drained"
+    assert "trace" not in gateway.output
 
 
 def test_the_hold_ends_with_the_phase(start: Start) -> None:
