@@ -20,8 +20,6 @@ from gateway.usage import BYTES_PER_TOKEN
 # tokens a minute, corrected when the answer has come.
 ASSUMED_ANSWER = 256
 
-# What vLLM takes for true where it wants a truth value (pydantic's lax mode), besides 1.
-_TRUE = frozenset({"true", "t", "yes", "y", "on", "1"})
 _OBJECT = re.compile(rb"\s*\{\s*")
 _SPACE = re.compile(r"\s*")
 
@@ -38,15 +36,10 @@ class Peek(msgspec.Struct, frozen=True):
     n: Any = None
 
     @property
-    def streams(self) -> bool:
-        """The answer is to be a stream."""
-        return _true(self.stream)
-
-    @property
     def usage_wanted(self) -> bool:
         """The client itself asks for the usage chunk."""
         options = self.stream_options
-        return isinstance(options, dict) and _true(options.get("include_usage"))
+        return isinstance(options, dict) and options.get("include_usage") is True
 
     def tokens(self, body_bytes: int) -> int:
         """An estimate of prompt and answer together, made before the engine has counted."""
@@ -87,10 +80,7 @@ def asking_for_usage(body: bytes, options: object) -> bytes | None:
     start = _OBJECT.match(body.removeprefix(b"\xef\xbb\xbf"))
     if start is None or not (options is None or isinstance(options, dict)):
         return None
-    added: dict[str, object] = {**(options or {}), "include_usage": True}
-    if _true(added.get("continuous_usage_stats")):
-        added["continuous_usage_stats"] = False  # had no effect, and would be in every chunk now
-    wanted = json.dumps(added).encode()
+    wanted = json.dumps({**(options or {}), "include_usage": True}).encode()
     span = _member(body, "stream_options")
     if span is not None:
         return b"".join((body[: span[0]], wanted, body[span[1] :]))
@@ -132,10 +122,6 @@ def _member(body: bytes, name: str) -> tuple[int, int] | None:
 def _skip(text: str, at: int) -> int:
     space = _SPACE.match(text, at)
     return space.end() if space else at
-
-
-def _true(value: object) -> bool:
-    return value.lower() in _TRUE if isinstance(value, str) else value == 1
 
 
 def _positive(value: object) -> bool:
