@@ -81,7 +81,7 @@ class Generation:
         else:
             found = self._checked(key, body, record)
             tokens = found.tokens(len(body))
-            if route.ending == "chat" and found.stream is True and not found.usage_wanted:
+            if route.ending == "chat" and found.streams and not found.usage_wanted:
                 asked = asking_for_usage(body, found.stream_options)
         job = Job(
             route.target(scope["query_string"]),

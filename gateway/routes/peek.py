@@ -20,7 +20,10 @@ from gateway.usage import BYTES_PER_TOKEN
 # tokens a minute, corrected when the answer has come.
 ASSUMED_ANSWER = 256
 
-_OBJECT = re.compile(rb"\s*\{\s*")
+# What follows the brace tells UTF-8 from UTF-16, where it would be a zero.
+_OBJECT = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{\s*(?=[\"}])")
+# As vLLM's models read them, in any case.
+_TRUE = frozenset({"1", "true", "t", "yes", "y", "on"})
 _SPACE = re.compile(r"\s*")
 
 
@@ -39,7 +42,11 @@ class Peek(msgspec.Struct, frozen=True):
     def usage_wanted(self) -> bool:
         """The client itself asks for the usage chunk."""
         options = self.stream_options
-        return isinstance(options, dict) and options.get("include_usage") is True
+        return isinstance(options, dict) and _true(options.get("include_usage"))
+
+    @property
+    def streams(self) -> bool:
+        return _true(self.stream)
 
     def tokens(self, body_bytes: int) -> int:
         """An estimate of prompt and answer together, made before the engine has counted."""
@@ -75,18 +82,26 @@ def asking_for_usage(body: bytes, options: object) -> bytes | None:
     """`body` with `stream_options.include_usage` true and every other byte as it was.
 
     `options`: the value of stream_options in it. None when that cannot be done: an encoding other
-    than UTF-8, or options that are no object, which the engine refuses anyway.
+    than UTF-8, options that are no object, or a value that Python's reader, and so the engine's,
+    refuses. A client that asks for no usage gets none in its chunks either, as from the engine.
     """
-    start = _OBJECT.match(body.removeprefix(b"\xef\xbb\xbf"))
+    start = _OBJECT.match(body)
     if start is None or not (options is None or isinstance(options, dict)):
         return None
-    wanted = json.dumps({**(options or {}), "include_usage": True}).encode()
-    span = _member(body, "stream_options")
+    wanted = {**(options or {}), "include_usage": True}
+    if _true(wanted.get("continuous_usage_stats")):
+        wanted["continuous_usage_stats"] = False
+    value = json.dumps(wanted).encode()
+    try:
+        span = _member(body, "stream_options")
+    except (ValueError, RecursionError):
+        return None
     if span is not None:
-        return b"".join((body[: span[0]], wanted, body[span[1] :]))
-    at = body.index(b"{") + 1
-    comma = b"" if body[at:].lstrip()[:1] == b"}" else b","
-    return b"".join((body[:at], b'"stream_options":', wanted, comma, body[at:]))
+        return b"".join((body[: span[0]], value, body[span[1] :]))
+    # At the end: of members with one name the last counts, and a name can be written with escapes.
+    end = body.rindex(b"}")
+    comma = b"," if start.end() < end else b""
+    return b"".join((body[:end], comma, b'"stream_options":', value, body[end:]))
 
 
 def check_model(key: Key, model: object, default: str | None) -> None:
@@ -104,7 +119,7 @@ def _member(body: bytes, name: str) -> tuple[int, int] | None:
     """
     if name.encode() not in body:
         return None
-    text = body.decode("utf-8")
+    text = body.decode("latin-1")  # a byte a character, whatever it means: only syntax matters
     decoder = json.JSONDecoder()
     at = text.index("{") + 1
     found = None
@@ -113,7 +128,7 @@ def _member(body: bytes, name: str) -> tuple[int, int] | None:
         start = _skip(text, _skip(text, at) + 1)
         _, at = decoder.raw_decode(text, start)
         if key == name:
-            found = len(text[:start].encode()), len(text[:at].encode())
+            found = start, at
         at = _skip(text, at)
         at += text[at] == ","
     return found
@@ -126,3 +141,7 @@ def _skip(text: str, at: int) -> int:
 
 def _positive(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _true(value: object) -> bool:
+    return value == 1 or (isinstance(value, str) and value.lower() in _TRUE)
