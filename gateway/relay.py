@@ -10,13 +10,16 @@
       engine's own error status ───────────────────────────┘ that status; body kept if it
                                                              has the API's form, else wrapped
       event stream: [DONE] or finish_reason seen, then end ─────────── end           ok
+      event stream: the engine's error event, then end ─────────────── end           upstream_error
       event stream: end, cut, silence before that ─────────── error event, end       truncated
       plain body: whole ────────────────────────────────────────────── end           ok
+      plain body: empty ────────────────────────────────────────────── 502           upstream_error
       plain body: cut or silence after bytes ───────────── connection cut            truncated
       client leaves, at any point above ───────── engine's connection aborted        client_left
       client stops reading for the idle time ──── engine's connection aborted        client_stalled
       drain time over ────────── 503, or error event, or cut, by what was sent       drained
 
+Which test holds each ending: docs/architecture.md. An error event is the last thing in its stream.
 Nothing here invents a finish_reason or a [DONE]. The slot is free as soon as the engine is done;
 the client may still be reading. All pieces travel in the read callback, from
 `upstream.connection` through `answer` to `client`; the request's task only waits for endings.

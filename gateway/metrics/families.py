@@ -47,9 +47,7 @@ class Families:
             "gateway_received_bytes_total", "Bytes of request bodies from clients."
         )
         self.sent = self._counter("gateway_sent_bytes_total", "Bytes of answers to clients.")
-        self.events = self._counter(
-            "gateway_sse_events_total", "Server-sent events relayed to clients."
-        )
+        self.events = self._counter("gateway_sse_events_total", "Server-sent events of engines.")
 
     def _tokens(self) -> None:
         self.key_requests = self._counter(

@@ -19,8 +19,8 @@ BodyKind = Literal["json", "multipart"]
 class EngineRoute:
     """POST `path` is sent to `engine_path`, a constant: never the client's bytes.
 
-    `ending`: how a stream ends (forms.py). `generates`: it takes a slot and its tokens count; the
-    others only use the tokenizer. `queries`: the query strings that go along; any other is dropped.
+    `ending`: how a stream ends (forms.py). `generates`: its tokens count; the others only
+    use the tokenizer. `queries`: the query strings that go along; any other is dropped.
     """
 
     path: str

@@ -38,7 +38,7 @@ GATEWAY_TUNABLE = (
     "GATEWAY_CORS_ORIGINS",
     "GATEWAY_LOG_LEVEL",
 )
-# The stack decides these itself; in .env they are only read by a gateway started by hand.
+# The stack decides these itself; of .env only GATEWAY_WORKERS is read, by compose/workers.yml.
 GATEWAY_WIRING = (
     "GATEWAY_HOST",
     "GATEWAY_PORT",

@@ -17,11 +17,14 @@ from launcher.run import TEARDOWN_S
 from launcher.settings import OUTLIVE_S
 from stackctl import programs
 
+from gateway.app import BODIES_IN_MEMORY
 from gateway.bound import UNKNOWN
 from gateway.client import MAX_HEAD
 from gateway.drain import CUT_S
 from gateway.keyfields import LARGEST
 from gateway.limits.window import SECOND, WINDOW
+from gateway.routes.control import MAX_WATCHERS
+from gateway.routes.intake import UPLOAD_IDLE_S
 from gateway.server import KEEP_ALIVE_S, STOP_S
 from gateway.settings import Settings
 from gateway.upstream.engine import IDLE_EXPIRY_S
@@ -159,6 +162,9 @@ def in_force(compose: dict[str, Any]) -> dict[str, float | str]:
         "request body, GATEWAY_MAX_BODY_BYTES": Settings.model_fields["max_body_bytes"].default,
         "request head, nginx large_client_header_buffers": int(count) * number(size),
         "request head, gateway MAX_HEAD": MAX_HEAD,
+        "bodies of the largest size held at one time, gateway BODIES_IN_MEMORY": BODIES_IN_MEMORY,
+        "watchers of /status/events, gateway MAX_WATCHERS": MAX_WATCHERS,
+        "gateway UPLOAD_IDLE_S": UPLOAD_IDLE_S,
         "connections of one address, nginx limit_conn": nginx(clients, "limit_conn"),
         "connections, nginx worker_connections": nginx("nginx.conf", "worker_connections"),
         "at the engines, GATEWAY_MAX_CONCURRENCY": "automatic",

@@ -70,6 +70,11 @@ def test_gateway_ranges_are_the_documented_ones() -> None:
 
 
 def _range(text: str, before: str) -> list[float]:
-    """[lowest, highest]; one number alone is both; empty when there is no range."""
+    """[lowest, highest]; one number alone is both; with `, or 0` behind them the lowest is 0; empty
+    when there is no range.
+    """
     found = re.search(before + r"(\d[\d.]*)(?: to ([\d.]*\d))" + ("?" if before else ""), text)
-    return [float(found[1]), float(found[2] or found[1])] if found else []
+    if not found:
+        return []
+    off = text[found.end() :].startswith(", or 0")
+    return [0.0 if off else float(found[1]), float(found[2] or found[1])]
