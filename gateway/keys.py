@@ -23,7 +23,7 @@ from gateway.keyfields import LARGEST, KeyFileError, digest
 
 __all__ = ["Key", "KeyFileError", "Keys", "digest", "parse_keys", "read_keys"]
 
-# Far above any sensible number of keys, far below what would hurt to read twice a second.
+# Far above any sensible number of keys, far below what would hurt to read at each change.
 MAX_FILE = 1 << 20
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
