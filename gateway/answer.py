@@ -63,6 +63,7 @@ class Answer:
         self.stream: Stream | None = None
         self.sent = False  # to an engine
         self.started = False
+        self.ended = False  # all is written; the client may have yet to take it
 
     @property
     def busy(self) -> bool:
@@ -95,12 +96,9 @@ class Answer:
         """The fast path, while the stream is as vLLM writes it."""
         if self.stream is None or not self.stream.steady:
             return None
-        lane = self.stream.lane
-        if lane is None:
-            lane = self.stream.lane = self._client.lane = Lane(
-                self._client.transport.write, self._job.usage_asked
-            )
-        return lane
+        if self.stream.lane is None:
+            self.stream.lane = self._client.make_lane(self._job.usage_asked)
+        return self.stream.lane
 
     def on_silence(self, seconds: float) -> None:
         """Nothing came for so long: a comment, if wanted, and only between two events."""
@@ -108,7 +106,7 @@ class Answer:
             return
         if seconds < self._heartbeat_s:
             self._beats = 0
-        elif seconds >= self._heartbeat_s * (self._beats + 1) and not self.stream.frames.open:
+        elif seconds >= self._heartbeat_s * (self._beats + 1) and self.stream.between_events:
             self._beats += 1
             self._client.write(HEARTBEAT)
 
@@ -124,7 +122,7 @@ class Answer:
         else:
             if not self.started:
                 self._start(_relayed(head, stream=False), chunked=False)
-            self._client.finish()
+            self._finish()
 
     def broken(self, error: GatewayError, outcome: Outcome) -> None:
         """No more bytes will come. Before the start: raises `error`. After: event, or a cut."""
@@ -133,13 +131,15 @@ class Answer:
             return
         self._record.outcome = outcome
         self._record.reason = error.code
+        if self.ended:
+            return
         if not self.started:
             raise error
         if self.stream is not None:
             self._write_rest(self.stream)
             frames = self.stream.frames
             self._client.write(error_event(error, self._job.ending, frames.open, frames.count))
-            self._client.finish()
+            self._finish()
 
     def count(self) -> None:
         """Note the tokens: the engine's own count, or an estimate of what it did uncounted."""
@@ -191,7 +191,7 @@ class Answer:
         if verdict == "error":
             self._record.outcome, self._record.reason = "upstream_error", "error_event"
         self._write_rest(stream)
-        self._client.finish()
+        self._finish()
 
     def _write_rest(self, stream: Stream) -> None:
         rest = stream.rest()
@@ -205,6 +205,10 @@ class Answer:
         self._record.bytes_out = len(body)
         self._start(_refusal_headers(head, len(body), wrapped), chunked=False)
         self._client.write(body)
+        self._finish()
+
+    def _finish(self) -> None:
+        self.ended = True
         self._client.finish()
 
     def _start(self, headers: Headers, chunked: bool) -> None:

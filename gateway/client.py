@@ -21,6 +21,7 @@ from typing import Any
 
 import uvicorn
 from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -34,6 +35,9 @@ from gateway.lane import Lane
 
 # Request line and headers together; nginx's own limit is 8 kB a line and 32 kB in all.
 MAX_HEAD = 65_536
+# Requests behind the one being answered until reading stops, and with it the sight of a client that
+# leaves.
+MAX_AHEAD = 4
 # Where a route finds the connection in its ASGI scope.
 IN_SCOPE = "gateway.client"
 
@@ -57,7 +61,7 @@ class ClientConnection(HttpToolsProtocol):
         self._quiet = 0  # bytes since the parser last called back
         self._head = 0  # bytes of the head so far
         self._chunked = False
-        self._cycle: RequestResponseCycle  # the request being answered
+        self._cycle: RequestResponseCycle  # the request being answered; `cycle`: parsed last
         self._finishing = False  # all was written, the client has yet to take it
         self.gone = False  # the connection is lost
         self._drained: asyncio.Future[None] | None = None
@@ -81,11 +85,13 @@ class ClientConnection(HttpToolsProtocol):
             on_left()
 
     def start(self, status: int, headers: Headers, chunked: bool) -> None:
-        """Status line and headers. `chunked`: framing says where the body ends, not a length."""
+        """Status line and headers. `chunked`: framing says where the body ends, not a length; for
+        a client of HTTP/1.0, which knows no chunks, the end of the connection does.
+        """
         cycle = self._cycle
         cycle.response_started = True
         cycle.waiting_for_100_continue = False
-        self._chunked = chunked
+        self._chunked = chunked = chunked and cycle.scope["http_version"] != "1.0"
         lines = [STATUS_LINE[status]]
         for name, value in (*self.server_state.default_headers, *headers):
             lines += (name, b": ", value, b"\r\n")
@@ -115,8 +121,18 @@ class ClientConnection(HttpToolsProtocol):
             self._drained = asyncio.get_running_loop().create_future()
             await self._drained
 
-    def release(self) -> None:
-        """The relay is done with this connection."""
+    def make_lane(self, usage_asked: bool) -> Lane | None:
+        """A fast path for what is framed already, None where it may not be used."""
+        if self._chunked and not self.gone:
+            self.lane = Lane(self.transport.write, usage_asked)
+        return self.lane
+
+    def release(self, on_left: Callable[[], None]) -> None:
+        """The relay that watches with `on_left` is done; perhaps the next one watches already."""
+        if self.on_left == on_left:
+            self._let_go()
+
+    def _let_go(self) -> None:
         self.on_left = self.on_paused = self.on_free = nothing
         self.lane = None
 
@@ -132,7 +148,7 @@ class ClientConnection(HttpToolsProtocol):
         """What uvicorn does at the end of an answer."""
         cycle = self._cycle
         self._finishing = False
-        self.release()
+        self._let_go()
         if self.gone:
             return
         cycle.response_complete = True
@@ -144,7 +160,7 @@ class ClientConnection(HttpToolsProtocol):
     # uvicorn and the event loop.
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._cycle = cycle  # `cycle` without underscore is the one parsed last: pipelining
+        self._cycle = cycle
         super()._start_asgi_task(cycle, app)
 
     def pause_writing(self) -> None:
@@ -163,6 +179,8 @@ class ClientConnection(HttpToolsProtocol):
         if self.lane is not None:
             self.lane.close()
         super().connection_lost(exc)
+        if self.cycle is not None:  # uvicorn tells the one parsed last
+            self._cycle.disconnected = not self._cycle.response_complete
         if self.scope is not None:
             # Else a cycle that only the collector could free.
             self.scope.pop(IN_SCOPE, None)  # type: ignore[misc]
@@ -176,6 +194,8 @@ class ClientConnection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._quiet += len(data)
         super().data_received(data)
+        if 0 < len(self.pipeline) <= MAX_AHEAD and len(self.cycle.body) <= HIGH_WATER_LIMIT:
+            self.flow.resume_reading()  # uvicorn stopped it
         if self._quiet > MAX_HEAD or self._head > MAX_HEAD:
             self.send_400_response("The request head is too large.")
 
@@ -206,11 +226,15 @@ class ClientConnection(HttpToolsProtocol):
         """Refuse in JSON and close. In the middle of an answer: only close."""
         if self.transport.is_closing():
             return
-        answering = bool(self.cycle) and self.cycle.response_started
-        if not answering or self.cycle.response_complete:
+        if not self._answering():
             path = self.url.partition(b"?")[0].decode("latin-1")
             body = error_body(InvalidRequest(msg), api_of(path), None)
             headers = [*error_headers(InvalidRequest(msg), body), (b"connection", b"close")]
             lines = [b"%b: %b\r\n" % each for each in headers]
             self.transport.write(b"".join([STATUS_LINE[400], *lines, b"\r\n", body]))
         self.transport.close()
+
+    def _answering(self) -> bool:
+        """An answer has begun and is not complete. (`cycle` may be a request behind it.)"""
+        cycle = getattr(self, "_cycle", None)
+        return cycle is not None and cycle.response_started and not cycle.response_complete

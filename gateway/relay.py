@@ -92,7 +92,7 @@ class Relay:
         finally:
             interrupt.armed = False
             self._drain.leave(interrupt.drained)
-            client.release()
+            client.release(interrupt.client_left)
             answer.count()
 
     async def _to_the_end(

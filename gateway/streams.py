@@ -83,12 +83,13 @@ class Stream:
             self.trim()
         self.frames.feed(piece)
         passed = piece if self._held is None else self._held.feed(piece)
-        self.steady = not self._named and self.frames.at_boundary and self._holds_nothing
+        self.steady = not self._named and self.between_events
         return passed
 
     @property
-    def _holds_nothing(self) -> bool:
-        return self._held is None or self._held.idle
+    def between_events(self) -> bool:
+        """The client has whole events and nothing else; a line end may no longer follow."""
+        return self.frames.at_boundary and (self._held is None or self._held.idle)
 
     def settle(self) -> None:
         """Add what took the fast path meanwhile."""

@@ -110,6 +110,11 @@ class Client:
         except TimeoutError:
             return False
 
+    def rest(self) -> bytes:
+        """What was received and not read yet."""
+        data, self._buffer = self._buffer, b""
+        return data
+
     def _chunks(self, reply: Reply) -> Any:  # noqa: ANN401 - a generator of bytes
         while size := int(self._line(), 16):
             piece = self._exactly(size)
