@@ -64,7 +64,7 @@ class Models:
         finally:
             interrupt.armed = False
             self.drain.leave(interrupt.drained)
-            client.release()
+            client.release(interrupt.client_left)
 
 
 def allowed(models: list[dict[str, Any]], key: Key) -> list[dict[str, Any]]:
