@@ -155,7 +155,7 @@ class Answer:
             usage = self.stream.usage() if self.stream else self._finder.usage()
             record.tokens_estimated = usage is None
             usage = usage or Usage(
-                len(self._job.body) // BYTES_PER_TOKEN,
+                record.bytes_in // BYTES_PER_TOKEN,  # without what we added to the body
                 self.stream.tokens_seen() if self.stream else 0,
             )
             record.prompt_tokens = usage.prompt or 0

@@ -28,6 +28,8 @@ from common.script import (
 )
 from common.servers import AUTH, CHAT
 
+from gateway.usage import BYTES_PER_TOKEN
+
 TEXT = delta_event("", role="assistant") + delta_event("北京🦊") + finish_event()
 COUNTS = b'"usage":{"prompt_tokens":3,"total_tokens":10,"completion_tokens":7}'
 USAGE = b'data: {"id":"c1","object":"chat.completion.chunk","choices":[],%b}\n\n' % COUNTS
@@ -214,6 +216,15 @@ def test_a_stream_that_ends_in_its_usage_chunk(door: Door, end: list[Step], upto
     assert b'"error"' not in reply.body
     assert reply.body in {TEXT, TEXT + USAGE[:upto]} - {TEXT + USAGE}
     assert door.line(reply)["outcome"] == "ok"
+
+
+def test_an_estimate_is_of_what_the_client_sent(door: Door) -> None:
+    """The bytes that we add to the body are not the client's tokens."""
+    reply = door.ask(*streamed(delta_event("a"), delta_event("b")), body=UNASKED)
+    line = door.line(reply)
+    assert line["tokens_estimated"]
+    assert line["prompt_tokens"] == len(UNASKED) // BYTES_PER_TOKEN
+    assert line["completion_tokens"] == 2
 
 
 def test_events_are_not_kept_waiting(door: Door) -> None:
