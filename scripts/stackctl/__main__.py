@@ -195,6 +195,7 @@ def _key_change(args: argparse.Namespace, layout: Layout, console: Console) -> N
         console.line(f"revoked {args.name}; it stops working within two seconds")
         return
     console.line(keys.add(layout, args.name, restrictions.of_options(vars(args))))
+    console.note(f"made {args.name}; it works within two seconds")
 
 
 VERBS = {

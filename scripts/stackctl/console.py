@@ -46,6 +46,11 @@ class Console:
         self._last = (step, time.monotonic())
         print(text, file=self._out, flush=True)
 
+    def note(self, text: str) -> None:
+        """For the user beside an output that a program may read."""
+        self._close_line()
+        print(text, file=self._err, flush=True)
+
     def error(self, text: str) -> None:
         self._close_line()
         print(f"stack: {text}", file=self._err, flush=True)

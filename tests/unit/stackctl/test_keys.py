@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from common.checkout import Checkout
 from stackctl import keys
 from stackctl.errors import StackError
 from stackctl.layout import Layout
@@ -124,3 +125,10 @@ def test_canary_rather_takes_a_key_without_limits(layout: Layout) -> None:
     assert keys.usable(layout) == "sk-b"
     keys.write(layout.api_keys, [{"name": "b", "key": "sk-b", "max_concurrency": 1}, default])
     assert keys.usable(layout) == "sk-d"
+
+
+def test_a_new_key_alone_is_the_output(checkout: Checkout) -> None:
+    """Programs take the key from there; that it needs a moment is said beside it."""
+    done = checkout.stack("key", "add", "team-a")
+    assert done.stdout == checkout.stack("key", "show", "team-a").stdout
+    assert done.stderr == "made team-a; it works within two seconds\n"
