@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -146,6 +147,47 @@ def test_streams_are_as_recorded_and_end_well(gateway: GatewayProcess, name: str
     assert (reply.status, reply.whole) == (200, True)
     assert shape(reply.body) == shape(capture(name).body)
     assert gateway.wait_event()["outcome"] == "ok"
+
+
+ONE_TOKEN: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": USER},
+    "/v1/completions": {"prompt": "The sea is"},
+}
+# Alone, usage in every chunk has no effect in vLLM, and so it has none here.
+STREAM_OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"stream_options": None},
+    {"stream_options": {"include_usage": False}},
+    {"stream_options": {"continuous_usage_stats": True}},
+    {"stream_options": {"include_usage": True}},
+    {"stream_options": {"include_usage": True, "continuous_usage_stats": True}},
+]
+
+
+@pytest.mark.parametrize("options", STREAM_OPTIONS, ids=str)
+@pytest.mark.parametrize("path", ONE_TOKEN)
+def test_the_usage_we_ask_for_changes_nothing_else(
+    engine: Running, gateway: GatewayProcess, path: str, options: dict[str, Any]
+) -> None:
+    """B7: one token, since a busy vLLM may put several into one event."""
+    body = {**ONE_TOKEN[path], "max_tokens": 1, "temperature": 0, "stream": True, **options}
+    gateway.mark()
+    ours = ask(gateway, path, body)
+    direct = once(int(engine.engine.rpartition(":")[2]), "POST", path, {}, body)
+    assert (ours.status, direct.status) == (200, 200)
+    assert comparable(ours.body) == comparable(direct.body)
+    line = gateway.wait_event()
+    assert line["completion_tokens"] == 1
+    assert not line["tokens_estimated"]
+
+
+def comparable(body: bytes) -> bytes:
+    """Without what differs between any two answers, and without the fingerprint, which vLLM writes
+    into the last chunk: that is the usage chunk where there is one.
+    """
+    body = re.sub(rb'"id":"[^"]*"', b'"id":""', body)
+    body = re.sub(rb'"created":[0-9]+', b'"created":0', body)
+    return re.sub(rb',"system_fingerprint":"[^"]*"', b"", body)
 
 
 def test_an_anthropic_client_with_its_own_header(gateway: GatewayProcess) -> None:
