@@ -19,7 +19,7 @@ from stackctl import programs
 
 from gateway.app import BODIES_IN_MEMORY
 from gateway.bound import UNKNOWN
-from gateway.client import MAX_HEAD
+from gateway.client import MAX_AHEAD, MAX_HEAD
 from gateway.drain import CUT_S
 from gateway.keyfields import LARGEST
 from gateway.limits.window import SECOND, WINDOW
@@ -162,6 +162,7 @@ def in_force(compose: dict[str, Any]) -> dict[str, float | str]:
         "request body, GATEWAY_MAX_BODY_BYTES": Settings.model_fields["max_body_bytes"].default,
         "request head, nginx large_client_header_buffers": int(count) * number(size),
         "request head, gateway MAX_HEAD": MAX_HEAD,
+        "requests behind the one being answered on a connection, gateway MAX_AHEAD": MAX_AHEAD,
         "bodies of the largest size held at one time, gateway BODIES_IN_MEMORY": BODIES_IN_MEMORY,
         "watchers of /status/events, gateway MAX_WATCHERS": MAX_WATCHERS,
         "gateway UPLOAD_IDLE_S": UPLOAD_IDLE_S,
