@@ -34,6 +34,7 @@ NOT_RELAYED = frozenset(
     b"connection keep-alive proxy-connection proxy-authenticate proxy-authorization te trailer "
     b"transfer-encoding upgrade date server x-request-id x-accel-buffering".split()
 )
+NOT_RELAYED_OF_STREAMS = NOT_RELAYED | {b"content-length", b"cache-control"}
 STREAM_HEADERS: Headers = [
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
@@ -56,7 +57,7 @@ class Answer:
         self._heartbeat_s = heartbeat_s
         self._beats = 0  # in this silence
         self._awaited = True  # the first event, other than comments
-        self._head = Head(0, [])
+        self._head = Head(0, [], {})
         self._refusal: bytearray | None = None
         self._finder = UsageFinder()
         self.enough = nothing  # ends the engine's response early
@@ -222,9 +223,9 @@ class Answer:
 
 def _relayed(head: Head, stream: bool) -> Headers:
     """The engine's headers without those of the hop; a stream's length and caching are ours."""
-    dropped = NOT_RELAYED | _named_by_connection(head)
-    if stream:
-        dropped |= {b"content-length", b"cache-control"}
+    dropped = NOT_RELAYED_OF_STREAMS if stream else NOT_RELAYED
+    if b"connection" in head.fields:
+        dropped = dropped | _named_by_connection(head)
     return [(name, value) for name, value in head.headers if name not in dropped]
 
 
@@ -241,6 +242,5 @@ def _refusal_headers(head: Head, length: int, wrapped: bool) -> Headers:
 
 
 def _named_by_connection(head: Head) -> frozenset[bytes]:
-    return frozenset(
-        token.strip().lower() for token in head.value(b"connection").split(b",") if token
-    )
+    named = b",".join(value for name, value in head.headers if name == b"connection")
+    return frozenset(token.strip().lower() for token in named.split(b",") if token)

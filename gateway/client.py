@@ -210,9 +210,13 @@ class ClientConnection(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        # uvicorn's own lines, without the call to them: a request has a dozen headers.
         self._quiet = 0
         self._head += len(name) + len(value)
-        super().on_header(name, value)
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_body(self, body: bytes) -> None:
         self._quiet = 0

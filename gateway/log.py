@@ -186,4 +186,4 @@ def _first(error: BaseException | None) -> BaseException | None:
 
 
 def _ms(seconds: float) -> float:
-    return round(seconds * 1000, 2)
+    return int(seconds * 100_000) / 100

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 # Inside a JSON string the quotes would be escaped, so text that looks like this is no match.
 _USAGE = re.compile(rb'"usage"\s*:\s*\{')
+_decode = json.JSONDecoder().raw_decode
 # A usage object takes some 100 bytes, with details some 500.
 _LENGTH = 2048
 # Longer than the beginning of a usage object.
@@ -21,7 +22,7 @@ _CARRY = 16
 BYTES_PER_TOKEN = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Usage:
     """Tokens of one request. None: not told."""
 
@@ -50,7 +51,7 @@ class UsageFinder:
 
     def __init__(self) -> None:
         self._recent = b""
-        self._seen: bytes | None = None  # from the last usage object on
+        self._seen: bytes | None = None  # the last usage object, and what follows
 
     def feed(self, piece: bytes) -> None:
         if self._seen is not None and len(self._seen) < _LENGTH:
@@ -58,17 +59,18 @@ class UsageFinder:
         data = self._recent + piece if self._recent else piece
         if b'"usage"' in data:  # far quicker than the pattern, and mostly not there
             for found in _USAGE.finditer(data):
-                self._seen = data[found.start() : found.start() + _LENGTH]
+                start = found.end() - 1
+                self._seen = data[start : start + _LENGTH]
         self._recent = data[-_CARRY:]
 
     def usage(self) -> Usage | None:
-        return usage_in(self._seen) if self._seen else None
+        return _read(self._seen) if self._seen else None
 
 
 def _read(text: bytes) -> Usage | None:
     """The object at the start of `text`; numbers that are none count as not told."""
     try:
-        found, _ = json.JSONDecoder().raw_decode(text.decode("utf-8", "replace"))
+        found, _ = _decode(text.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
     prompt = found.get("prompt_tokens", found.get("input_tokens"))

@@ -16,13 +16,8 @@ from gateway.errors import (
 from gateway.log import Record
 
 # What an engine may see of a client. No key, no cookie, no Host, no hop-by-hop header.
-FORWARDED = (
-    b"content-type",
-    b"accept",
-    b"traceparent",
-    b"tracestate",
-    b"anthropic-version",
-    b"anthropic-beta",
+FORWARDED = frozenset(
+    b"content-type accept traceparent tracestate anthropic-version anthropic-beta".split()
 )
 # nginx hands over whole bodies; straight from a client a pause this long is a dead upload.
 UPLOAD_IDLE_S = 30.0
@@ -60,10 +55,10 @@ class Upload:
         self, client: ClientConnection, receive: Receive, headers: Headers
     ) -> bytes | None:
         """The whole body, chunked or not; None when the client left. Raises BodyTooLarge early."""
-        if _declared(headers) > self._limit:
-            raise _too_large(self._limit)
         body = client.whole_body()
         if body is None:
+            if _declared(headers) > self._limit:
+                raise _too_large(self._limit)
             return await self._parts(receive)
         self._take(len(body))
         return body

@@ -50,8 +50,8 @@ class Peek(msgspec.Struct, frozen=True):
 
     def tokens(self, body_bytes: int) -> int:
         """An estimate of prompt and answer together, made before the engine has counted."""
-        given = (self.max_completion_tokens, self.max_tokens, self.max_output_tokens)
-        answer = next((each for each in given if _positive(each)), ASSUMED_ANSWER)
+        given = self.max_completion_tokens or self.max_tokens or self.max_output_tokens
+        answer: int = given if _positive(given) else ASSUMED_ANSWER
         answers: int = self.n if _positive(self.n) else 1
         return body_bytes // BYTES_PER_TOKEN + answer * answers
 

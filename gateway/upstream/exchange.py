@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,7 +27,7 @@ class ClientStalled(Exception):
     """Reading was paused, because the client did not read, for longer than the idle limit."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen would make it thrice as dear, once a request
 class Job:
     """What goes to an engine: the constant path, our header lines, the client's bytes.
 
@@ -54,16 +55,17 @@ class Job:
         return head, self.body
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Head:
     """Status and headers of a response, names in lower case."""
 
     status: int
     headers: Headers
+    fields: Mapping[bytes, bytes]  # the same, of each name the last
 
     def value(self, name: bytes) -> bytes:
-        """The first value of that header, b"" when there is none."""
-        return next((value for key, value in self.headers if key == name), b"")
+        """The value of that header, b"" when there is none."""
+        return self.fields.get(name, b"")
 
     @property
     def is_event_stream(self) -> bool:
