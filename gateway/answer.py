@@ -173,10 +173,11 @@ class Answer:
             record.first_byte_at = self._clock()
         self._finder.feed(data)
         record.bytes_out += len(data)
-        if not self.started:
+        if self.started:
+            self._client.write(data)
+        else:
             headers = _relayed(self._head, stream=False)
-            self._start(headers, chunked=not self._head.value(b"content-length"))
-        self._client.write(data)
+            self._start(headers, not self._head.value(b"content-length"), data)
 
     def _said_all(self) -> bool:
         """True when only framing is missing: after the last event, or of an error's body."""
@@ -204,21 +205,20 @@ class Answer:
         body, wrapped = engine_error(head.status, body, self._job.api, self._record.request_id)
         self._record.outcome, self._record.reason = "upstream_error", "status"
         self._record.bytes_out = len(body)
-        self._start(_refusal_headers(head, len(body), wrapped), chunked=False)
-        self._client.write(body)
+        self._start(_refusal_headers(head, len(body), wrapped), chunked=False, data=body)
         self._finish()
 
     def _finish(self) -> None:
         self.ended = True
         self._client.finish()
 
-    def _start(self, headers: Headers, chunked: bool) -> None:
+    def _start(self, headers: Headers, chunked: bool, data: bytes = b"") -> None:
         status = self._head.status
         if not 200 <= status < 300 and not 400 <= status < 600:
             status = 502  # a redirect or another oddity is nothing a client of ours can follow
         self.started = True
         self._record.status = status
-        self._client.start(status, [*headers, *self._record.headers], chunked)
+        self._client.start(status, [*headers, *self._record.headers], chunked, data)
 
 
 def _relayed(head: Head, stream: bool) -> Headers:

@@ -84,9 +84,10 @@ class ClientConnection(HttpToolsProtocol):
         if self.gone:
             on_left()
 
-    def start(self, status: int, headers: Headers, chunked: bool) -> None:
-        """Status line and headers. `chunked`: framing says where the body ends, not a length; for
-        a client of HTTP/1.0, which knows no chunks, the end of the connection does.
+    def start(self, status: int, headers: Headers, chunked: bool, data: bytes = b"") -> None:
+        """Status line and headers, and the body's beginning in the same write. `chunked`: framing
+        says where the body ends, not a length; for a client of HTTP/1.0, which knows no chunks,
+        the end of the connection does.
         """
         cycle = self._cycle
         cycle.response_started = True
@@ -100,12 +101,13 @@ class ClientConnection(HttpToolsProtocol):
         if not cycle.keep_alive:
             lines.append(b"connection: close\r\n")
         lines.append(b"\r\n")
+        if data:
+            lines.append(self._framed(data))
         self._write(b"".join(lines))
 
     def write(self, data: bytes) -> None:
         """A piece of the body. Not empty: that would be the end."""
-        if not self.gone:
-            self.transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        self._write(self._framed(data))
 
     def finish(self) -> None:
         """The answer is complete; the connection goes on once the client has taken it."""
@@ -139,6 +141,9 @@ class ClientConnection(HttpToolsProtocol):
     def abort(self) -> None:
         """Close now, unsent bytes and all."""
         self.transport.abort()
+
+    def _framed(self, data: bytes) -> bytes:
+        return b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data
 
     def _write(self, data: bytes) -> None:
         if not self.gone:
