@@ -57,7 +57,7 @@ class Answer:
         self._heartbeat_s = heartbeat_s
         self._beats = 0  # in this silence
         self._awaited = True  # the first event, other than comments
-        self._head = Head(0, [], {})
+        self._head = Head(0, [])
         self._refusal: bytearray | None = None
         self._finder = UsageFinder()
         self.enough = nothing  # ends the engine's response early

@@ -226,11 +226,11 @@ class Connection(asyncio.Protocol):
             self.reusable = False
             raise httptools.HttpParserError("bytes after the response")
         self._head_read = True
-        fields = dict(self._headers)
-        framed = b"content-length" in fields or b"transfer-encoding" in fields
+        head = Head(status, self._headers)
+        framed = b"content-length" in head.fields or b"transfer-encoding" in head.fields
         self._until_close = not framed and status not in {204, 304}
         if self._sink is not None:
-            self._sink.on_head(Head(status, self._headers, fields))
+            self._sink.on_head(head)
 
     def on_message_complete(self) -> None:
         if self._parser.get_status_code() < 200:

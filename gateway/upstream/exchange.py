@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.errors import Headers
@@ -61,7 +60,10 @@ class Head:
 
     status: int
     headers: Headers
-    fields: Mapping[bytes, bytes]  # the same, of each name the last
+    fields: dict[bytes, bytes] = field(init=False)  # the same, of each name the last
+
+    def __post_init__(self) -> None:
+        self.fields = dict(self.headers)
 
     def value(self, name: bytes) -> bytes:
         """The value of that header, b"" when there is none."""

@@ -16,7 +16,7 @@ class Written:
     def __init__(self) -> None:
         self.parts: list[bytes] = []
 
-    def start(self, status: int, headers: Headers, chunked: bool) -> None:
+    def start(self, status: int, headers: Headers, chunked: bool, data: bytes = b"") -> None:
         self.parts.append(b"head")
 
     def write(self, data: bytes) -> None:
