@@ -18,7 +18,7 @@ from gateway.lane import Lane
 from gateway.log import Outcome, Record
 from gateway.streams import Stream
 from gateway.upstream.exchange import Head, Job
-from gateway.usage import BYTES_PER_TOKEN, Usage, UsageFinder
+from gateway.usage import Usage, UsageFinder
 
 Clock = Callable[[], float]
 
@@ -156,7 +156,7 @@ class Answer:
             usage = self.stream.usage() if self.stream else self._finder.usage()
             record.tokens_estimated = usage is None
             usage = usage or Usage(
-                record.bytes_in // BYTES_PER_TOKEN,  # without what we added to the body
+                self._job.prompt_tokens,
                 self.stream.tokens_seen() if self.stream else 0,
             )
             record.prompt_tokens = usage.prompt or 0

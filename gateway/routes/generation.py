@@ -19,6 +19,7 @@ from gateway.routes.peek import ASSUMED_ANSWER, Peek, asking_for_usage, check_mo
 from gateway.routes.table import EngineRoute
 from gateway.upstream.engine import Fleet
 from gateway.upstream.exchange import Job
+from gateway.usage import BYTES_PER_TOKEN
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,10 @@ class Generation:
         asked = None
         if route.body == "multipart":
             self._check_form(key, headers, body, record)
-            tokens = ASSUMED_ANSWER
+            prompt, tokens = 0, ASSUMED_ANSWER  # audio: its bytes are no text
         else:
             found = self._checked(key, body, record)
-            tokens = found.tokens(len(body))
+            prompt, tokens = len(body) // BYTES_PER_TOKEN, found.tokens(len(body))
             if route.ending == "chat" and found.streams and not found.usage_wanted:
                 asked = asking_for_usage(body, found.stream_options)
         job = Job(
@@ -91,6 +92,7 @@ class Generation:
             route.ending,
             usage_asked=asked is not None,
             counted=route.generates,
+            prompt_tokens=prompt,
         )
         return job, tokens
 

@@ -42,6 +42,7 @@ class Job:
     ending: Ending = "chat"
     usage_asked: bool = False
     counted: bool = True
+    prompt_tokens: int = 0  # an estimate, should the engine never tell
 
     def request(self, authority: bytes) -> tuple[bytes, bytes]:
         """Head and body; Host is the engine's own."""
