@@ -15,6 +15,7 @@ import uvloop
 
 from gateway.keys import KeyFileError, read_keys
 from gateway.ledger.opening import check as check_ledger
+from gateway.lines import whole_lines
 from gateway.log import set_up_logging
 from gateway.settings import Settings, SettingsError, load_settings
 
@@ -42,7 +43,8 @@ def main(arguments: list[str]) -> int:
 
 def run(settings: Settings) -> int:
     """Serve until told to stop, or until a part of it fails."""
-    set_up_logging(settings.log_level)
+    sys.stdout = whole_lines(sys.stdout.fileno())
+    set_up_logging(settings.log_level, sys.stdout)
     with _listen(settings) as listener:
         _allow_many_sockets()
         if settings.workers > 1:

@@ -29,8 +29,6 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from gateway.keys import read_keys
 from gateway.ledger.opening import check as check_ledger
-from gateway.lines import whole_lines
-from gateway.log import set_up_logging
 from gateway.settings import Settings
 from gateway.shared.undertaker import bury
 
@@ -53,7 +51,6 @@ def manage(settings: Settings, listener: socket.socket) -> int:
     SettingsError for a ledger that cannot be used: said once here, not by each worker."""
     read_keys(settings.api_keys_file)
     check_ledger(settings.usage_db)
-    set_up_logging(settings.log_level, whole_lines(sys.stdout.fileno()))
     with tempfile.TemporaryDirectory(prefix="gateway-metrics-") as metrics:
         return asyncio.run(Manager(settings, listener, metrics).run())
 
