@@ -22,6 +22,7 @@ import socket
 import struct
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -104,6 +105,7 @@ class FakeVLLM:
         self.by_id: dict[bytes, Script] = {}  # for the requests with this x-request-id
         self._scripts: deque[Script] = deque()
         self._peers: set[_Peer] = set()
+        self._writers: weakref.WeakSet[asyncio.StreamWriter] = weakref.WeakSet()
         self._connections = 0
         self._loop = asyncio.new_event_loop()
         self._server: asyncio.Server | None = None
@@ -203,11 +205,18 @@ class FakeVLLM:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        # A transport with unsent bytes would stay open for ever, one that was closed needs a turn
+        # or two of the loop: else the interpreter finds their sockets later, in some other test.
+        for writer in list(self._writers):
+            writer.transport.abort()
+        for _ in range(3):
+            await asyncio.sleep(0)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections += 1
         peer = _Peer(reader, writer, self._connections)
         self._peers.add(peer)
+        self._writers.add(writer)
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             await asyncio.sleep(self.behaviour.accept_delay_s)
