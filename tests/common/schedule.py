@@ -216,9 +216,11 @@ class Schedule:
             return
         assert result.status == 200, result
         assert sent.startswith(body)
-        assert result.whole == self.complete, (result, self)
-        assert line["outcome"] == ("ok" if self.complete else "truncated"), line
-        if self.complete:
+        # A reset right behind the last byte may overtake it, or come too late to matter.
+        if not (self.ending == "reset" and self.framing != "close" and sent == self.body):
+            assert result.whole == self.complete, (result, self)
+        assert line["outcome"] == ("ok" if result.whole else "truncated"), line
+        if result.whole:
             assert body == sent
 
 
