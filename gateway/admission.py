@@ -34,6 +34,11 @@ Verdict = str | None
 Waiter = asyncio.Future[Verdict]
 
 
+def late(timeout_s: float) -> str:
+    """Why a waiter goes without, after its time."""
+    return f"No slot became free within {timeout_s:g} s."
+
+
 class Slots(Protocol):
     """The seam between the data path and whoever counts."""
 
@@ -129,8 +134,7 @@ class Admission:
         loop = asyncio.get_running_loop()
         waiter: Waiter = loop.create_future()
         self._queue.push(key, waiter)
-        late = f"No slot became free within {timeout_s:g} s."
-        timer = loop.call_later(timeout_s, self._end, key, waiter, late)
+        timer = loop.call_later(timeout_s, self._end, key, waiter, late(timeout_s))
         try:
             refusal = await waiter
         except asyncio.CancelledError:

@@ -60,7 +60,7 @@ def engine_error(status: int, body: bytes, api: Api, request_id: str) -> tuple[b
     """An engine's error body for a client of that API: (body, False) as it was when it has that
     form already, or (new body, True).
     """
-    found = _object(body)
+    found = json_object(body)
     error = found.get("error")
     if _has_form(found, api):
         return body, False
@@ -109,7 +109,7 @@ def _has_form(found: dict[str, object], api: Api) -> bool:
     return api == "openai" or (found.get("type") == "error" and isinstance(error.get("type"), str))
 
 
-def _object(body: bytes) -> dict[str, object]:
+def json_object(body: bytes) -> dict[str, object]:
     """The JSON object in a body, empty when it is none."""
     try:
         parsed = json.loads(body)

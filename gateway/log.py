@@ -35,6 +35,7 @@ Outcome = Literal[
 ]
 
 FLUSH_S = 0.05
+MOST_TOKENS = 1_000_000_000  # of one request; more is an engine's mistake
 
 _encode = msgspec.json.Encoder().encode
 _PLAIN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -99,6 +100,13 @@ class Record:
             "duration_ms": _ms(now - self.started),
         }
         return _encode(fields)
+
+
+def sane(tokens: int) -> int:
+    """An engine's own count of one request, unless it cannot be one: a counter never goes back, and
+    sums end in 2**63.
+    """
+    return tokens if 0 <= tokens <= MOST_TOKENS else 0
 
 
 class RequestLog:

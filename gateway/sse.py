@@ -7,8 +7,9 @@ may be cut between two pieces; an event ends with a blank line
 
 from __future__ import annotations
 
-import json
 import re
+
+from gateway.forms import json_object
 
 # The last events of an answer: finish, usage and [DONE] take some 600 bytes. Of a longer finish
 # event (a tool call, log probabilities) what matters is found as it passes.
@@ -53,7 +54,7 @@ class Frames:
         if not piece:
             return
         self._after_cr = piece[-1] == 13
-        first, *rest = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        first, *rest = _lines(piece)
         self._text(first)
         for line in rest:
             self._end_line()
@@ -125,7 +126,7 @@ def is_usage_chunk(event: bytes) -> bool:
     """True for a chunk that carries the usage and no choice (`choices` empty or absent)."""
     if b'"usage"' not in event:
         return False
-    chunks = [parse(data) for data in data_fields(event)]
+    chunks = [json_object(data) for data in data_fields(event)]
     return bool(chunks) and all(
         isinstance(chunk.get("usage"), dict) and not chunk.get("choices") for chunk in chunks
     )
@@ -133,18 +134,13 @@ def is_usage_chunk(event: bytes) -> bool:
 
 def data_fields(events: bytes) -> list[bytes]:
     """Values of the data lines in order. The first may be a fragment; it then parses as nothing."""
-    lines = events.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-    fields = [line[5:] for line in lines if line.startswith(b"data:")]
+    fields = [line[5:] for line in _lines(events) if line.startswith(b"data:")]
     return [field.removeprefix(b" ") for field in fields]
 
 
-def parse(data: bytes) -> dict[str, object]:
-    """The JSON object of one data line, {} when it is none."""
-    try:
-        event = json.loads(data)
-    except (ValueError, RecursionError):
-        return {}
-    return event if isinstance(event, dict) else {}
+def _lines(data: bytes) -> list[bytes]:
+    """What stands between the line ends, of whichever kind; the last one is not ended."""
+    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
 
 
 def _end_of_event(data: bytes, start: int) -> int | None:

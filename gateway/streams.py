@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from gateway.forms import Ending
+from gateway.forms import Ending, json_object
 from gateway.lane import Lane
-from gateway.sse import TAIL, Frames, UsageHeld, data_fields, parse
+from gateway.sse import TAIL, Frames, UsageHeld, data_fields
 from gateway.usage import Usage, UsageFinder, usage_in
 
 Verdict = Literal["ok", "error", "truncated"]
@@ -29,7 +29,7 @@ _FINISH = re.compile(rb'"finish_reason"\s*:\s*"')
 _OPENING = {"chat": 0, "plain": 0, "responses": 4, "messages": 2}
 # message_start, which has the prompt's tokens, comes first.
 _HEAD = 2048
-TRIM_AT = 2 * TAIL
+_TRIM_AT = 2 * TAIL
 # Longer than the longest event name with its field name.
 _CARRY = 64
 
@@ -79,8 +79,8 @@ class Stream:
         if self._named:
             self._follow(piece)
         self.tail += piece
-        if len(self.tail) > TRIM_AT:
-            self.trim()
+        if len(self.tail) > _TRIM_AT:
+            self._trim()
         self.frames.feed(piece)
         passed = piece if self._held is None else self._held.feed(piece)
         self.steady = not self._named and self.between_events
@@ -125,7 +125,7 @@ class Stream:
         """One for each event that carries text: an estimate when nobody counted."""
         return max(0, self.frames.count - (self._opening or 0))
 
-    def trim(self) -> None:
+    def _trim(self) -> None:
         """Forget what the end of the stream cannot need."""
         lost = len(self.tail) - TAIL
         self._finished = self._finished or _FINISH.search(self.tail, 0, lost) is not None
@@ -150,7 +150,7 @@ def judge_chat(tail: bytes, finished: bool = False) -> Verdict:
         if data == b"[DONE]":
             done = True
             continue
-        event = parse(data)
+        event = json_object(data)
         if "error" in event:
             return "error"
         if event.get("choices"):
@@ -164,7 +164,7 @@ def judge_named(last: bytes, tail: bytes) -> Verdict:
     answer; `error`: it says that the answer failed. Else `truncated`.
     """
     fields = data_fields(tail)
-    kind = last.decode() or parse(fields[-1] if fields else b"").get("type")
+    kind = last.decode() or json_object(fields[-1] if fields else b"").get("type")
     if kind is None and (found := _TYPE_LAST.search(tail)):
         kind = found.group(1).decode()
     return _LAST.get(str(kind), "truncated")

@@ -29,13 +29,13 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from gateway.keys import read_keys
 from gateway.ledger.opening import check as check_ledger
+from gateway.metrics.metrics import SHARED_BY
 from gateway.settings import Settings
 from gateway.shared.undertaker import bury
 
 log = logging.getLogger("gateway.workers")
 
 FAULT: Final = 1
-METRICS_FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
 # A worker that served for so long was well: the next one starts at once.
 WELL_S: Final = 10.0
 FIRST_PAUSE_S: Final = 0.2
@@ -148,7 +148,7 @@ class Manager:
                 *(sys.executable, *flags, "-m", "gateway.worker", name, *map(str, fds)),
                 pass_fds=fds,
                 process_group=0,  # of its own: Ctrl-C reaches it once, through us
-                env={**os.environ, METRICS_FOLDER: self.metrics},
+                env={**os.environ, SHARED_BY: self.metrics},
             )
         except OSError:
             ours.close()
@@ -169,10 +169,11 @@ class Manager:
     def _announce(self) -> None:
         self._futile = 0
         serving = sum(worker.served for worker in self._workers)
-        if serving == self.settings.workers and not self._announced:
-            self._announced = True
+        if serving == self.settings.workers:
             host, port = self.listener.getsockname()[:2]
-            log.info("%d workers, listening on http://%s:%d", serving, host, port)
+            again = " again" if self._announced else ""
+            log.info("%d workers%s, listening on http://%s:%d", serving, again, host, port)
+            self._announced = True
 
     def _judge(self, worker: Worker, code: int) -> None:
         """What its end means for all."""

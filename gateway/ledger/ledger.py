@@ -19,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 
 from gateway.ledger.store import Batch, Labels, Store
+from gateway.log import sane
 
 log = logging.getLogger("gateway")
 
@@ -27,7 +28,6 @@ LONGEST_PAUSE_S = 5.0
 SLOW_S = 5.0  # a write that takes longer is reported as one that fails
 STOP_S = 2.0
 MOST_ROWS = 100_000
-MOST_TOKENS = 1_000_000_000  # of one request; more is an engine's mistake, and would end in 2**63
 HOUR = 3600
 
 
@@ -74,8 +74,8 @@ class Ledger:
         if counts is None:
             counts = self._rows[labels] = [0, 0, 0, 0]
         counts[0] += 1
-        counts[1] += prompt_tokens if 0 <= prompt_tokens <= MOST_TOKENS else 0
-        counts[2] += completion_tokens if 0 <= completion_tokens <= MOST_TOKENS else 0
+        counts[1] += sane(prompt_tokens)
+        counts[2] += sane(completion_tokens)
         counts[3] += estimated
 
     async def run(self) -> None:

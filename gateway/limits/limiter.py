@@ -30,6 +30,12 @@ class Limiter(Protocol):
         """
 
 
+def reservation(key: Key, tokens: int) -> int:
+    """At most the whole limit: a large request waits for an empty window and not for ever."""
+    limit = key.tokens_per_minute
+    return tokens if limit is None or tokens < limit else limit
+
+
 class FreePass:
     """For a key without limits; one for all."""
 

@@ -9,7 +9,7 @@ from typing import Final
 from gateway.errors import Headers, RateLimited
 from gateway.keys import Key
 from gateway.limits import told
-from gateway.limits.limiter import FREE, Pass, limited
+from gateway.limits.limiter import FREE, Pass, limited, reservation
 from gateway.limits.window import WINDOW, Step, Window
 
 NanoClock = Callable[[], int]
@@ -64,17 +64,14 @@ class LocalLimiter:
         return len(self._counts)
 
     async def enter(self, key: Key, tokens: int) -> Pass:
-        """See limiter.Limiter. A reservation is at most the whole limit, so that a large request
-        waits for an empty window and not for ever.
-        """
+        """See limiter.Limiter."""
         if not limited(key):
             return FREE
         now = self._clock()
         count = self._counts.get(key.name) or self._new(key.name, now)
         window = count.window
         window.move(now)
-        limit = key.tokens_per_minute
-        reserved = tokens if limit is None or tokens < limit else limit
+        reserved = reservation(key, tokens)
         refusal = _refusal(key, count, reserved, now)
         if refusal is not None:
             raise refusal

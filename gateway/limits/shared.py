@@ -17,8 +17,8 @@ from typing import Any, Final
 from gateway.errors import Headers, RateLimited
 from gateway.keys import Key
 from gateway.limits import told
-from gateway.limits.limiter import FREE, Limiter, Pass, limited
-from gateway.shared.link import Link, Word
+from gateway.limits.limiter import FREE, Limiter, Pass, limited, reservation
+from gateway.shared.link import Link, Word, unheard
 from gateway.shared.windows import ENTER, LEAVE
 
 MICROSECOND: Final = 1000  # in nanoseconds
@@ -39,8 +39,7 @@ class SharedLimiter:
             return FREE
         if not self._link.up:
             return await self._enter_own(key, tokens)
-        limit = key.tokens_per_minute
-        reserved = tokens if limit is None or tokens < limit else limit
+        reserved = reservation(key, tokens)
         answer = await self._asked(key, reserved)
         if answer is None:
             return await self._enter_own(key, tokens)
@@ -54,7 +53,7 @@ class SharedLimiter:
         if not self._running[name]:
             del self._running[name]
         if self._link.up:
-            self._link.send(LEAVE, (name, step, correction), _told)
+            self._link.send(LEAVE, (name, step, correction), unheard)
 
     def held(self) -> list[Word]:
         return [word for pair in self._running.items() for word in pair]
@@ -167,7 +166,3 @@ def _refusal(key: Key, full: int, wait: int, headers: Headers) -> RateLimited:
     if full == 2:
         return told.too_many_requests(key.name, key.requests_per_minute or 0, wait, headers)
     return told.too_many_tokens(key.name, key.tokens_per_minute or 0, wait, headers)
-
-
-def _told(_: object) -> None:
-    """Nothing to learn from the answer."""

@@ -22,7 +22,7 @@ from prometheus_client import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from gateway.log import Record
+from gateway.log import Record, sane
 from gateway.metrics.families import Families
 from gateway.metrics.gauges import Readings, show
 from gateway.metrics.series import METHODS, OTHER, Counted, Series
@@ -32,7 +32,6 @@ log = logging.getLogger("gateway.metrics")
 
 # With many workers: how old one's numbers may be on another's page.
 SHARE_INTERVAL_S = 0.25
-MOST_TOKENS = 1_000_000_000
 SHARED_BY = "PROMETHEUS_MULTIPROC_DIR"
 
 
@@ -129,11 +128,6 @@ def volume(series: Series, record: Record) -> None:
     used.completion.n += completion
     if record.tokens_estimated:
         series.estimated.n += prompt + completion
-
-
-def sane(tokens: int) -> int:
-    """An engine's own count of one request, unless it cannot be one: a counter never goes back."""
-    return tokens if 0 <= tokens <= MOST_TOKENS else 0
 
 
 def pace(series: Series, record: Record, now: float) -> None:

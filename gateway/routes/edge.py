@@ -131,12 +131,14 @@ async def refuse(error: GatewayError, record: Record, send: Send, api: Api) -> N
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-async def reply(status: int, body: bytes, record: Record, send: Send) -> None:
-    """Answer with JSON of our own."""
+async def reply(
+    status: int, body: bytes, record: Record, send: Send, kind: bytes = b"application/json"
+) -> None:
+    """Answer with a body of our own. `kind`: its media type."""
     record.status = status
     record.bytes_out = len(body)
     headers = [
-        (b"content-type", b"application/json"),
+        (b"content-type", kind),
         (b"content-length", str(len(body)).encode()),
         *record.headers,
     ]

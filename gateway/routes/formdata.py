@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 
-from gateway.errors import Headers, InvalidRequest, ModelNotAllowed
+from gateway.errors import Headers, InvalidRequest
 from gateway.keys import Key
+from gateway.routes.peek import check_model
 
 _CONTENT_TYPE = re.compile(
     rb"""multipart/form-data *; *boundary=("?)([0-9a-z'()+_,./:=?-]{1,70})\1""", re.IGNORECASE
@@ -23,9 +24,8 @@ def check_form_model(key: Key, headers: Headers, body: bytes, default: str | Non
     """As peek.check_model, for a form. Raises InvalidRequest or ModelNotAllowed."""
     if key.models is None:
         return
-    named = form_models(headers, body) or [default or ""]
-    if not all(each in key.models for each in named):
-        raise ModelNotAllowed("This API key may not use that model.")
+    for named in form_models(headers, body) or (None,):
+        check_model(key, named, default)
 
 
 def form_models(headers: Headers, body: bytes) -> list[str]:

@@ -13,7 +13,7 @@ from gateway.admission import Slots
 from gateway.ledger.ledger import Ledger
 from gateway.log import Record
 from gateway.metrics import Counted, Metrics, Readings, UpstreamReading
-from gateway.routes.edge import Route
+from gateway.routes.edge import Route, reply
 from gateway.upstream.engine import Fleet
 
 PATH = "/metrics"
@@ -28,14 +28,7 @@ class MetricsPage:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         record: Record = scope["record"]
         page = await self.metrics.page()
-        record.status, record.bytes_out = 200, len(page)
-        headers = [
-            (b"content-type", CONTENT_TYPE_PLAIN_0_0_4.encode()),
-            (b"content-length", str(len(page)).encode()),
-            *record.headers,
-        ]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": page, "more_body": False})
+        await reply(200, page, record, send, CONTENT_TYPE_PLAIN_0_0_4.encode())
 
 
 def measured(

@@ -19,7 +19,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final
 
-from gateway.admission import FULL, GAVE_WAY, RETRY_AFTER_S
+from gateway.admission import FULL, GAVE_WAY, RETRY_AFTER_S, late
 from gateway.errors import Overloaded
 from gateway.shared.link import Link, Word
 from gateway.shared.room import Room, State, Ticket
@@ -67,12 +67,12 @@ class SharedAdmission:
         return SharedSlot(self, key, timeout_s)
 
     async def acquire(self, ticket: Ticket, timeout_s: float) -> None:
-        late = f"No slot became free within {timeout_s:g} s."
-        timer = asyncio.get_running_loop().call_later(timeout_s, self._late, ticket, late)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(timeout_s, self._late, ticket, late(timeout_s))
         try:
             self._ask(ticket)
             await ticket.settled
-        except BaseException:
+        except BaseException:  # above all a cancel: the client has left
             self.release(ticket)
             raise
         finally:

@@ -164,7 +164,7 @@ class Link:
             await self._work(beat_at - loop.time())
             if loop.time() >= beat_at:
                 beat_at = loop.time() + BEAT_S
-                self.send(BEAT, (LIFE_US,), _told)
+                self.send(BEAT, (LIFE_US,), unheard)
             await patiently(ANSWER_S, self._batch(connection))
 
     async def _work(self, within_s: float) -> None:
@@ -192,7 +192,7 @@ def _words(command: Command, session: str) -> tuple[Word, ...]:
     return ("EVALSHA", command.script.sha, 0, session, *command.words)
 
 
-def _told(_: object) -> None:
+def unheard(_: object) -> None:
     """Nothing to learn from the answer."""
 
 

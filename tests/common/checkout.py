@@ -72,7 +72,12 @@ def make(folder: Path) -> Checkout:
 
 
 def tracked() -> list[str]:
-    """Files a clone has, and new ones that git does not ignore; without the tests."""
+    """`listed`, without the tests."""
+    return [name for name in listed() if not name.startswith("tests/")]
+
+
+def listed() -> list[str]:
+    """Files a clone has, and new ones that git does not ignore."""
     done = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -80,4 +85,4 @@ def tracked() -> list[str]:
         text=True,
         check=True,
     )
-    return [name for name in done.stdout.split("\0") if name and not name.startswith("tests/")]
+    return [name for name in done.stdout.split("\0") if name]

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from common.checkout import listed
 from common.compose import ROOT
 from common.net import free_port
 
@@ -42,14 +43,7 @@ def wait_until(ask: Callable[[], T], timeout_s: float, what: str) -> T:
 
 def copy_checkout(target: Path) -> None:
     """What git tracks, and what it would track, as a clone would have it."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    for name in filter(None, listed.stdout.split("\0")):
+    for name in listed():
         source = ROOT / name
         if source.is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)

@@ -81,6 +81,7 @@ def test_a_killed_worker_is_replaced_and_the_container_goes_on(running: Project)
     assert running.exec("gateway", "python", "-c", program).stdout.strip() == "3"
     wait_until(lambda: "signal 9" in running.logs("gateway"), 10, "the manager saw it")
     assert chat(running) == 200
+    wait_until(lambda: "3 workers again" in running.logs("gateway"), 60, "another one serves")
     assert running.inspect("gateway")["State"]["StartedAt"] == started
 
 

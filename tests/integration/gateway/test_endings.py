@@ -6,6 +6,7 @@ import json
 import time
 
 import pytest
+from common.events import the_error
 from common.fake_vllm import FakeVLLM
 from common.rawhttp import Reply, build
 from common.script import (
@@ -30,21 +31,12 @@ ROLE = delta_event("", role="assistant")
 BEGUN = (Send(sse_head()), Send(chunk(ROLE)), *[Send(chunk(delta_event()))] * 3)
 
 
-def events(body: bytes) -> list[bytes]:
-    """Data of each event, by the letter of the SSE specification."""
-    text = body.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    assert text.endswith(b"\n\n"), "the last event is not closed by a blank line"
-    blocks = [block for block in text.split(b"\n\n") if block]
-    lines = [[line for line in block.split(b"\n") if line.startswith(b"data:")] for block in blocks]
-    return [b"\n".join(line[5:].removeprefix(b" ") for line in block) for block in lines if block]
-
-
 def assert_ends_with_one_error(reply: Reply, sent: bytes) -> dict[str, object]:
     """One well-formed error event after what was sent, no invented stop, no [DONE]."""
     assert reply.status == 200
     assert reply.whole
     assert reply.body.startswith(sent)
-    error: dict[str, object] = json.loads(events(reply.body)[-1])["error"]
+    error: dict[str, object] = the_error(reply.body)
     assert {"message", "type", "param", "code"} == set(error)
     assert reply.body.count(b'"error"') == 1
     assert b"[DONE]" not in reply.body
