@@ -21,7 +21,7 @@ STATUS = {
     "served_model_names": [MODEL],
     "engine_version": "0.0.0",
     "device": "cpu",
-    "graphs": {"verdict": "eager", "reason": "a test engine"},
+    "graphs": {"verdict": "not applicable", "reason": "a test engine"},
     "kv_cache": {"tokens": None, "usage": None},
     "running": 0,
     "waiting": 0,

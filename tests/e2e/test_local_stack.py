@@ -119,7 +119,7 @@ def test_status(local: LocalStack) -> None:
     assert report.keys() >= STATUS_KEYS
     assert report["mode"] == "local"
     assert report["ready"] is True
-    assert report["graphs"]["verdict"] == "eager"
+    assert report["graphs"]["verdict"] == "not applicable"
     assert report["kv_cache"]["tokens"] > 0
     assert set(report["services"]) == {"vllm", "gateway", "nginx"}
     screen = local.stack("status").stdout

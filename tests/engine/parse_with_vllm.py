@@ -15,7 +15,8 @@ FIELDS = (
     "kv_cache_dtype", "quantization", "enable_prefix_caching", "tool_call_parser",
     "enable_auto_tool_choice", "reasoning_parser", "api_server_count", "dtype", "enforce_eager",
     "kv_cache_memory_bytes", "shutdown_timeout", "disable_uvicorn_access_log", "seed",
-    "chat_template", "revision",
+    "chat_template", "revision", "optimization_level", "cudagraph_capture_sizes",
+    "max_cudagraph_capture_size", "data_parallel_size", "pipeline_parallel_size",
 )  # fmt: skip
 
 
@@ -25,9 +26,11 @@ def parsed(parser: FlexibleArgumentParser, words: list[str]) -> dict[str, object
         with contextlib.redirect_stderr(said):
             found = parser.parse_args(words)
             validate_parsed_serve_args(found)
-    except (SystemExit, ValueError, TypeError) as error:
+    except (SystemExit, ValueError, TypeError, KeyError) as error:
         return {"error": said.getvalue().strip().splitlines()[-1:] or [str(error)]}
     values = {field: getattr(found, field, None) for field in FIELDS}
+    with contextlib.suppress(TypeError, ValueError):  # vLLM reads it when it makes its config
+        values["optimization_level"] = int(found.optimization_level)
     config = found.compilation_config
     mode = getattr(config, "mode", None)
     graphs = getattr(config, "cudagraph_mode", None)
@@ -35,6 +38,8 @@ def parsed(parser: FlexibleArgumentParser, words: list[str]) -> dict[str, object
         **values,
         "mode": getattr(mode, "name", mode),
         "cudagraph_mode": getattr(graphs, "name", graphs),
+        "config_sizes": getattr(config, "cudagraph_capture_sizes", None),
+        "config_largest": getattr(config, "max_cudagraph_capture_size", None),
     }
 
 

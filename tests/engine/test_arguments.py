@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launcher import argv, flags
+from launcher import argv, configfile, flags, graphs
 from launcher.settings import load
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
@@ -39,7 +39,7 @@ CASES: list[tuple[dict[str, str], dict[str, Any]]] = [
      {"api_server_count": 4, "tensor_parallel_size": 8}),
     ({"COMPILATION_CONFIG": '{"cudagraph_mode":"FULL_DECODE_ONLY"}'},
      {"cudagraph_mode": "FULL_DECODE_ONLY"}),
-    ({"COMPILATION_CONFIG": "2"}, {"mode": "DYNAMO_TRACE_ONCE"}),
+    ({"COMPILATION_CONFIG": "2", "REQUIRE_CUDA_GRAPHS": "false"}, {"mode": "DYNAMO_TRACE_ONCE"}),
     ({"SERVED_MODEL_NAME": "a,b", "ENGINE_DRAIN_S": "75"},
      {"served_model_name": ["a", "b", "default"], "shutdown_timeout": 90}),
     ({"VLLM_EXTRA_ARGS": "--seed 7 --chat-template '{{ a b }}'"},
@@ -76,11 +76,67 @@ SPELLINGS = [
 ]
 
 
+# Words that leave no CUDA graph, and where vLLM puts them. `FILE:` is a file for --config.
+NO_GRAPHS: list[tuple[list[str], str, object]] = [
+    (["--enforce-eager"], "enforce_eager", True),
+    (["--enforce_eager"], "enforce_eager", True),
+    (["--enf"], "enforce_eager", True),
+    (["--enforce-eager", "False"], "enforce_eager", True),
+    (["-O0"], "optimization_level", 0),
+    (["-O", "0"], "optimization_level", 0),
+    (["-O=0"], "optimization_level", 0),
+    (["-O00"], "optimization_level", 0),
+    (["--optimization_level=0"], "optimization_level", 0),
+    (["--opt", "+0"], "optimization_level", 0),
+    (["--cudagraph-capture-sizes", "0"], "cudagraph_capture_sizes", [0]),
+    (["--max_cudagraph=0"], "max_cudagraph_capture_size", 0),
+    (["FILE:enforce-eager: yes"], "enforce_eager", True),
+    (["FILE:enforce-e: true"], "enforce_eager", True),
+    (["FILE:optimization-level: 0"], "optimization_level", 0),
+    (["FILE:compilation-config: '{\"mode\": 0}'"], "mode", "NONE"),
+    (["FILE:compilation-config: {mode: false}"], "mode", "NONE"),
+    (["FILE:compilation-config: {mode: stock_torch_compile}"], "mode", "STOCK_TORCH_COMPILE"),
+    (["FILE:compilation-config: {cudagraph_mode: 0}"], "cudagraph_mode", "NONE"),
+    (["FILE:compilation_config.cudagraph_mode: none"], "cudagraph_mode", "NONE"),
+    (
+        ["FILE:compilation-config.cudagraph_mode: none", "--compilation-config", "{}"],
+        "cudagraph_mode",
+        "NONE",
+    ),
+    (["FILE:compilation-config: {cudagraph_capture_sizes: []}"], "config_sizes", []),
+    (["FILE:compilation-config: {max_cudagraph_capture_size: '0'}"], "config_largest", 0),
+]
+# Words that only look like it: vLLM reads something else.
+GRAPHS: list[tuple[list[str], str, object]] = [
+    (["--enforce-eager", "--no-enforce-eager"], "enforce_eager", False),
+    (["FILE:enforce-eager: true", "--no-enforce-eager"], "enforce_eager", False),
+    (["-O0", "-O2"], "optimization_level", 2),
+    (["FILE:compilation-config: {cudagraph_mode: none}", "--compilation-config", "{}"],
+     "cudagraph_mode", None),
+]  # fmt: skip
+
+
+def written(words: list[str], folder: Path) -> list[str]:
+    """`words` with each FILE: made a file and named with --config."""
+    files = [word for word in words if word.startswith("FILE:")]
+    if not files:
+        return words
+    path = folder / f"{abs(hash(files[0]))}.yaml"
+    path.write_text(files[0].removeprefix("FILE:") + "\n")
+    return ["--config", str(path), *[word for word in words if word not in files]]
+
+
 @pytest.fixture(scope="module")
-def answer(engine_python: str) -> dict[str, Any]:
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("files")
+
+
+@pytest.fixture(scope="module")
+def answer(engine_python: str, files: Path) -> dict[str, Any]:
     """One start of vLLM's parser (its imports take ten seconds) for all of this file."""
     rendered = [argv.arguments(load(environ), "/models/m", "acme/m") for environ, _ in CASES]
-    return ask(engine_python, [*rendered, *[words for words, _, _ in SPELLINGS]])
+    spelled = [words for words, _, _ in (*SPELLINGS, *NO_GRAPHS, *GRAPHS)]
+    return ask(engine_python, [*rendered, *[written(words, files) for words in spelled]])
 
 
 @pytest.mark.parametrize("here", range(len(CASES)))
@@ -100,9 +156,33 @@ def test_vllm_takes_the_spellings_that_are_refused(answer: dict[str, Any], here:
     assert first.name
 
 
+def ruled_out(words: list[str], folder: Path) -> tuple[graphs.Finding, ...]:
+    """What the launcher finds in the same words; --compilation-config stands for its variable."""
+    given = written(words, folder)
+    config = {} if "--compilation-config" in given else None
+    if config is not None:
+        given = given[: given.index("--compilation-config")]
+    return graphs.ruled_out(config, tuple(given), {}, configfile.read(tuple(given)))
+
+
+@pytest.mark.parametrize("here", range(len(NO_GRAPHS) + len(GRAPHS)))
+def test_the_launcher_reads_graph_settings_as_vllm_does(
+    answer: dict[str, Any], files: Path, here: int
+) -> None:
+    words, field, value = (*NO_GRAPHS, *GRAPHS)[here]
+    result = answer["results"][len(CASES) + len(SPELLINGS) + here]
+    assert "error" not in result
+    assert result[field] == value
+    assert len(ruled_out(words, files)) == (1 if here < len(NO_GRAPHS) else 0)
+
+
 def test_no_other_flag_is_refused_by_accident(answer: dict[str, Any]) -> None:
     """A beginning of a refused flag is taken for it, so no flag of vLLM may be one."""
-    reserved = {*flags.SET_BY_VARIABLE, *flags.FIXED, *flags.SECRETS, *flags.ALIASES.values()}
+    reserved = {
+        *flags.SET_BY_VARIABLE, *flags.FIXED, *flags.SECRETS, *flags.ALIASES.values(),
+        "enforce-eager", "optimization-level", "all2all-backend", "cudagraph-capture-sizes",
+        "max-cudagraph-capture-size",
+    }  # fmt: skip
     refused = set()
     for option in answer["options"]:
         (flag,) = flags.read((option,))

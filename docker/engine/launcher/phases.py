@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from launcher.graphs import Graphs
+from launcher.proof import Graphs
 
 Phase = Literal[
     "checking", "starting", "loading", "compiling", "capturing", "warming",

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher import argv, flags, graphs, metrics, phases, preflight, reasons, server
+from launcher import argv, graphs, metrics, phases, preflight, reasons, required, server
 from launcher.manifest import Manifest
 from launcher.phases import Progress
 from launcher.settings import Settings
@@ -58,7 +58,10 @@ def run(settings: Settings, environ: Mapping[str, str]) -> int:
         state = _state(settings, environ, fetched)
         scraper = metrics.Scraper(metrics.reachable(settings.host), settings.port, time.monotonic)
         served = _serve(settings, state, scraper)
-        for note in preflight.check(settings, environ, Path(fetched.path)):
+        for note in (
+            *graphs.notes(environ),
+            *preflight.check(settings, environ, Path(fetched.path)),
+        ):
             say(f"note: {note}")
     except preflight.NotFitError as error:
         for line in error.lines:
@@ -78,9 +81,7 @@ def say(line: str) -> None:
 
 
 def _state(settings: Settings, environ: Mapping[str, str], fetched: Manifest) -> State:
-    eager_by = graphs.ruled_out(
-        settings.compilation_config, flags.read(settings.extra_args), environ
-    )
+    ruled_out = required.ruled_out(settings, environ)
     now = time.time()
     snapshot = Snapshot(
         progress=Progress(phase="checking", message="checking the machine"),
@@ -89,7 +90,7 @@ def _state(settings: Settings, environ: Mapping[str, str], fetched: Manifest) ->
         model=fetched.model,
         served_model_names=argv.served_names(settings, fetched.model),
         device=settings.device,
-        eager_by=eager_by,
+        eager_by=ruled_out[0] if ruled_out else None,
         max_num_seqs=settings.max_num_seqs,
     )
     return State(snapshot, time.time, _announce)

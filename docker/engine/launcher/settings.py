@@ -168,11 +168,5 @@ def _together(settings: Settings, environ: Mapping[str, str]) -> list[str]:
     """Refusals of values that are good alone and bad together."""
     if settings.device != "cuda" or not settings.require_cuda_graphs:
         return []
-    found = graphs.ruled_out(settings.compilation_config, flags.read(settings.extra_args), environ)
-    if found is None:
-        return []
-    return [
-        f"{found}, which leaves vLLM without CUDA graphs (measured 5.6 times slower at one stream);"
-        " wanted graphs, since REQUIRE_CUDA_GRAPHS is true; fix: take it out, or set"
-        " REQUIRE_CUDA_GRAPHS=false to run without them"
-    ]
+    found = graphs.ruled_out(settings.compilation_config, settings.extra_args, environ)
+    return [graphs.refusal(finding) for finding in found]

@@ -4,9 +4,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from launcher.graphs import NOT_ON_CPU, NOT_PROVEN, Graphs
+from launcher.graphs import Finding
 from launcher.metrics import Numbers
 from launcher.phases import Phase, Progress
+from launcher.proof import NOT_ON_CPU, NOT_PROVEN, Graphs
 from launcher.settings import Device
 
 FINAL = ("draining", "stopped", "failed")
@@ -22,7 +23,7 @@ class Snapshot:
     model: str
     served_model_names: tuple[str, ...]
     device: Device
-    eager_by: str | None = None  # the setting that rules graphs out, where one does
+    eager_by: Finding | None = None  # the setting that rules graphs out, where one does
     max_num_seqs: int | None = None  # as set; vLLM tells its own default nowhere
 
     def graphs(self) -> Graphs:
@@ -30,7 +31,7 @@ class Snapshot:
         if self.device == "cpu":
             return NOT_ON_CPU
         if self.eager_by:
-            return Graphs("eager", self.eager_by)
+            return Graphs("eager", self.eager_by.found, self.eager_by.fix)
         return self.progress.graphs_seen or NOT_PROVEN
 
     def as_json(self, numbers: Numbers) -> dict[str, object]:
@@ -46,7 +47,7 @@ class Snapshot:
             "served_model_names": list(self.served_model_names),
             "engine_version": self.progress.engine_version,
             "device": self.device,
-            "graphs": {"verdict": graphs.verdict, "reason": graphs.reason},
+            "graphs": {"verdict": graphs.verdict, "reason": graphs.reason, "fix": graphs.fix},
             "kv_cache": {
                 "tokens": self.progress.kv_cache_tokens,
                 "usage": numbers.kv_cache_usage,

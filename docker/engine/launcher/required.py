@@ -1,0 +1,21 @@
+"""What must hold for CUDA graphs before vLLM is started: no setting that rules them out."""
+
+from collections.abc import Mapping
+
+from launcher import configfile, graphs
+from launcher.graphs import Finding
+from launcher.preflight import NotFitError
+from launcher.settings import Settings
+
+
+def ruled_out(settings: Settings, environ: Mapping[str, str]) -> tuple[Finding, ...]:
+    """Settings that leave no CUDA graph, those in the file of --config among them. Raises
+    NotFitError where graphs are required, or where that file can't be read."""
+    try:
+        file = configfile.read(settings.extra_args)
+    except configfile.ConfigFileError as error:
+        raise NotFitError((str(error),)) from error
+    found = graphs.ruled_out(settings.compilation_config, settings.extra_args, environ, file)
+    if found and settings.require_cuda_graphs and settings.device == "cuda":
+        raise NotFitError(tuple(graphs.refusal(finding) for finding in found))
+    return found
