@@ -1,11 +1,19 @@
-"""Where STACK_REQUIRE_DOCKER=1 says that everything can run, a skipped test is a failed one."""
+"""For all tests: a skipped one fails where STACK_REQUIRE_DOCKER=1 says that everything can run, and
+signals mean what they mean in a terminal."""
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
+
+
+def pytest_configure() -> None:
+    """A shell starts what it puts into the background with Ctrl-C ignored, and programs that tests
+    start would inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
