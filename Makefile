@@ -1,6 +1,6 @@
 # The verbs, one line each. `make` lists them. Logic lives in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help init doctor up down status logs restart key usage chat setup test check fix bench-gateway soak-gateway
+.PHONY: help init doctor up down status logs restart pin key usage chat setup test check fix bench-gateway soak-gateway
 
 help: ## list the verbs
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,6 +18,8 @@ status: ## one screen: model, phase, graphs, KV cache, requests
 	@scripts/stack status
 logs: ## what the services say (S=vllm for one of them)
 	@scripts/stack logs $(S)
+pin: ## hold all base images to their digests of today (A=--unpin lets go)
+	@scripts/stack pin $(A)
 restart: ## restart all services (S=gateway for one of them)
 	@scripts/stack restart $(S)
 

@@ -4,13 +4,13 @@ Each row imports from those below it, and from its own where it has to:
 
     __main__                                             the command line
     up                                                   the verb with the most steps
-    usage                                                a report of the gateway's own
+    usage  pin                                           a report of the gateway's own; digests
     lifecycle  doctor  chat                              the other verbs
     local  compose                                       the two kinds of stack, one interface
     programs  supervisor  ports  containers              their parts
     wait  status  canary                                 what is asked through nginx
     init  keys  setup  engine_env  envcheck              files, environments
-    checks  filechecks  facts  mode  nginx  venv         judges and readers
-    config  envfile  template  http  lock  reasons  restrictions
+    checks  filechecks  facts  mode  nginx  venv  pins   judges and readers
+    config  envfile  registry  template  http  lock  reasons  restrictions
     console  errors  layout  names  process  spawn
 """

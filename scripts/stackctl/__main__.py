@@ -21,6 +21,7 @@ from stackctl import (
     keys,
     lifecycle,
     mode,
+    pin,
     restrictions,
     setup,
     up,
@@ -33,7 +34,7 @@ from stackctl.layout import Layout, of_this_checkout
 from stackctl.lock import exclusive, exclusive_keys
 
 WATCHING = frozenset({"logs", "chat"})  # Ctrl-C is how one leaves these
-CHANGING = frozenset({"up", "down", "restart", "init", "setup"})
+CHANGING = frozenset({"up", "down", "restart", "init", "setup", "pin"})
 
 
 def parser() -> argparse.ArgumentParser:
@@ -53,6 +54,8 @@ def parser() -> argparse.ArgumentParser:
     verbs.add_parser("init", help="write .env and secrets/; never overwrites")
     check = verbs.add_parser("doctor", help="check this host: found, wanted, fix")
     check.add_argument("--json", action="store_true")
+    digests = verbs.add_parser("pin", help="hold all base images to their digests of today")
+    digests.add_argument("--unpin", action="store_true", help="let the tags count again")
     talk = verbs.add_parser("chat", help="talk to the model")
     talk.add_argument("message", nargs="*", help="one question; without it, a conversation")
     talk.add_argument(
@@ -141,6 +144,11 @@ def _doctor(args: argparse.Namespace, layout: Layout, console: Console) -> int:
     return doctor.report(console, chosen, found, args.json)
 
 
+def _pin(args: argparse.Namespace, layout: Layout, console: Console) -> int:
+    work = pin.unpin if args.unpin else pin.pin
+    return work(layout, settings.read(layout), console)
+
+
 def _chat(args: argparse.Namespace, layout: Layout, console: Console) -> int:
     given = {"temperature": args.temperature, "max_tokens": args.max_tokens}
     options = {name: value for name, value in given.items() if value is not None}
@@ -201,7 +209,7 @@ def _key_change(args: argparse.Namespace, layout: Layout, console: Console) -> N
 VERBS = {
     "up": _up, "down": _down, "status": _status, "logs": _logs, "restart": _restart,
     "init": _init, "doctor": _doctor, "chat": _chat, "setup": _setup, "key": _key,
-    "usage": _usage,
+    "usage": _usage, "pin": _pin,
 }  # fmt: skip
 
 

@@ -1,13 +1,13 @@
 """Make .env and secrets/. Nothing that exists is overwritten; only COMPOSE_FILE is kept in step."""
 
-from stackctl import envfile, keys
+from stackctl import envfile, keys, pins
 from stackctl.config import Config
 from stackctl.errors import problem
 from stackctl.layout import Layout
 from stackctl.mode import Mode
+from stackctl.pins import CPU_OVERLAY
 
 CORE_FILE = "docker-compose.yml"
-CPU_OVERLAY = "compose/cpu.yml"
 
 
 def is_needed(layout: Layout) -> bool:
@@ -49,23 +49,51 @@ def _make_secrets(layout: Layout) -> list[str]:
     return made
 
 
-def compose_file(current: str, mode: Mode, separator: str = ":") -> str:
+def compose_file(current: str, mode: Mode, separator: str = ":", *, pinned: bool = False) -> str:
     """COMPOSE_FILE for `mode`: the CPU overlay added or removed, other overlays kept in order."""
     files = [name for name in current.split(separator) if name and name != CPU_OVERLAY]
     if not files:
         files = [CORE_FILE]
     if mode == "cpu":
         files.insert(files.index(CORE_FILE) + 1 if CORE_FILE in files else 1, CPU_OVERLAY)
-    return separator.join(files)
+    return with_pins(separator.join(files), separator, pinned=pinned)
+
+
+def with_pins(current: str, separator: str = ":", *, pinned: bool) -> str:
+    """The digests last, so that no other overlay puts a tag over them; or not at all."""
+    files = [name for name in current.split(separator) if name and name != pins.OVERLAY]
+    return separator.join([*(files or [CORE_FILE]), *([pins.OVERLAY] if pinned else [])])
 
 
 def keep_compose_file(layout: Layout, config: Config, mode: Mode) -> None:
     """Write COMPOSE_FILE, so that plain `docker compose` means the stack of this mode."""
+    separator = config.get("COMPOSE_PATH_SEPARATOR", ":")
+    current = config.file.values.get("COMPOSE_FILE", "") if config.file else ""
+    wanted = compose_file(current, mode, separator, pinned=_is_pinned(layout))
+    if "COMPOSE_FILE" in config.environment:
+        wanted = config.environment["COMPOSE_FILE"]
+    pins.keep(layout, config, wanted.split(separator))
+    _write_compose_file(layout, config, wanted)
+
+
+def name_pins(layout: Layout, config: Config) -> bool:
+    """COMPOSE_FILE with the digests' overlay, or without where there is none. False: it is not
+    ours to write."""
+    separator = config.get("COMPOSE_PATH_SEPARATOR", ":")
+    current = config.file.values.get("COMPOSE_FILE", "") if config.file else ""
+    return _write_compose_file(
+        layout, config, with_pins(current, separator, pinned=_is_pinned(layout))
+    )
+
+
+def _is_pinned(layout: Layout) -> bool:
+    return (layout.root / pins.OVERLAY).exists()
+
+
+def _write_compose_file(layout: Layout, config: Config, wanted: str) -> bool:
     if "COMPOSE_FILE" in config.environment or config.file is None:
-        return
-    current = config.file.values.get("COMPOSE_FILE", "")
-    wanted = compose_file(current, mode, config.get("COMPOSE_PATH_SEPARATOR", ":"))
-    if wanted != current:
+        return False
+    if wanted != config.file.values.get("COMPOSE_FILE", ""):
         # newline="" keeps a file with CRLF ends as it is.
         with layout.env_file.open(encoding="utf-8", newline="") as stream:
             text = stream.read()
@@ -73,3 +101,4 @@ def keep_compose_file(layout: Layout, config: Config, mode: Mode) -> None:
         envfile.write_atomically(
             layout.env_file, envfile.with_value(text, "COMPOSE_FILE", wanted), mode_bits
         )
+    return True
