@@ -21,6 +21,7 @@ DRAIN_S = 60  # the launcher's and gateway's own defaults
 MAX_BODY = "33554432"  # the gateway's default
 NO_ORIGINS = "none"  # a template's value is never empty
 STOP_MARGIN_S = 20
+ENGINE_CODE = ("launcher", "graphproof")  # packages that run in the engine's environment
 # In the order of starting; supervisor stops in the reverse one: nginx takes no more requests
 # first, the engine goes last.
 ORDER = ("vllm", "gateway", "nginx")
@@ -108,7 +109,8 @@ def engine(layout: Layout, config: Config, ports: Ports) -> Program:
         "ENGINE_DRAIN_S": config.get("GATEWAY_DRAIN_S", str(DRAIN_S)),
         "HF_HUB_OFFLINE": "1",
     }
-    inputs = digest(layout.launcher_parent / "launcher", layout.engine_lock, layout.manifest)
+    code = [layout.launcher_parent / name for name in ENGINE_CODE]
+    inputs = digest(*code, layout.engine_lock, layout.manifest)
     argv = (str(layout.engine_python), "-P", "-m", "launcher")
     return Program("vllm", argv, env, layout.root, inputs)
 
