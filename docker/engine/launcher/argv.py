@@ -14,6 +14,8 @@ SECRET_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH")
 # would hide every GPU although empty means unset here.
 OWN_VARIABLES = ("VLLM_EXTRA_ARGS",)
 BLANK_MEANS_UNSET = ("CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "HF_ENDPOINT")
+# Every kernel is waited for, so that an error names the one that failed.
+DEBUG_ENVIRONMENT = {"CUDA_LAUNCH_BLOCKING": "1", "VLLM_LOGGING_LEVEL": "DEBUG"}
 
 
 def served_names(settings: Settings, model_name: str) -> tuple[str, ...]:
@@ -41,6 +43,7 @@ def arguments(settings: Settings, model_path: str, model_name: str) -> list[str]
         # The gateway logs every request already, with its outcome.
         *_unless_given(settings, "disable-uvicorn-access-log"),
         *settings.extra_args,
+        *_debug(settings),
     ]
 
 
@@ -94,8 +97,17 @@ def _cpu(settings: Settings) -> list[str]:
     return [
         *_unless_given(settings, "dtype", "bfloat16"),
         *_unless_given(settings, "kv-cache-memory-bytes", str(CPU_KV_CACHE_BYTES)),
-        *([] if compiles else _unless_given(settings, "enforce-eager")),
+        *([] if compiles or settings.debug else _unless_given(settings, "enforce-eager")),
     ]
+
+
+def _debug(settings: Settings) -> list[str]:
+    """Last, so that it counts whatever else is set."""
+    given = [
+        flag for flag in flags.read(settings.extra_args) if flags.is_given([flag], "enforce-eager")
+    ]
+    eager = bool(given) and not given[-1].negated
+    return ["--enforce-eager"] if settings.debug and not eager else []
 
 
 def _compilation(settings: Settings) -> list[str]:
@@ -136,6 +148,7 @@ def environment(settings: Settings, environ: Mapping[str, str]) -> dict[str, str
         "HF_HUB_OFFLINE": "1",  # the download is over; a look-up would only hang
         "TRANSFORMERS_OFFLINE": "1",
         "PYTHONUNBUFFERED": "1",  # phases are read from its output as it comes
+        **(DEBUG_ENVIRONMENT if settings.debug else {}),
     }
     return {**defaults, **kept, **fixed}
 

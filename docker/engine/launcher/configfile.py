@@ -4,7 +4,7 @@ import importlib
 import json
 from pathlib import Path
 
-from launcher.graphs import ConfigFile
+from launcher.given import ConfigFile
 
 
 class ConfigFileError(Exception):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from launcher import flags
-from launcher.flags import Flag
+from launcher.given import ConfigFile, Given, last, read
 
 # torch reads them by itself. No kin: PYTORCH_JIT (TorchScript alone), VLLM_USE_V2_MODEL_RUNNER,
 # VLLM_USE_AOT_COMPILE and VLLM_USE_STANDALONE_COMPILE (another way to the same graphs).
@@ -31,29 +31,6 @@ class Finding:
     found: str
     fix: str = TAKE_OUT
     does: str = NO_GRAPHS
-
-
-@dataclass(frozen=True)
-class ConfigFile:
-    """A file that VLLM_EXTRA_ARGS names with --config: the words vLLM makes of it."""
-
-    path: str
-    arguments: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Given:
-    """One flag, the words after it and the file it stands in, where it stands in one."""
-
-    flag: Flag
-    words: tuple[str, ...]
-    file: str | None
-
-    @property
-    def found(self) -> str:
-        if self.file:
-            return f"VLLM_EXTRA_ARGS: found --config {self.file} with {self.flag.written[2:]}"
-        return f"VLLM_EXTRA_ARGS: found {self.flag.written}"
 
 
 @dataclass(frozen=True)
@@ -82,8 +59,7 @@ def ruled_out(
 
     config: COMPILATION_CONFIG; arguments: VLLM_EXTRA_ARGS; file: what a --config there holds.
     """
-    # vLLM reads the file first, so that the last of two flags is the command line's.
-    given = [*(_given(file.arguments, file.path) if file else []), *_given(arguments, None)]
+    given = read(arguments, file)
     effective = _config(config, given)
     return (
         *_eager(given),
@@ -94,29 +70,7 @@ def ruled_out(
     )
 
 
-def _given(arguments: tuple[str, ...], file: str | None) -> list[_Given]:
-    groups: list[list[str]] = []
-    for word in arguments:
-        if any(flag.name for flag in flags.read((word,))):
-            groups.append([word])
-        elif groups:
-            groups[-1].append(word)
-    return [_one(tuple(group), file) for group in groups]
-
-
-def _one(group: tuple[str, ...], file: str | None) -> _Given:
-    flag = flags.read(group)[0]
-    if len(group) > 1 and flag.value == group[1]:
-        return _Given(flag, group[1:], file)
-    return _Given(flag, () if flag.value is None else (flag.value,), file)
-
-
-def _last(given: list[_Given], name: str) -> _Given | None:
-    found = [each for each in given if flags.is_given([each.flag], name)]
-    return found[-1] if found else None
-
-
-def _config(variable: Mapping[str, object] | None, given: list[_Given]) -> _Config:
+def _config(variable: Mapping[str, object] | None, given: list[Given]) -> _Config:
     """Dotted parts (compilation_config.mode: 0) replace whatever else is given, being added last;
     else the command line's counts, which is COMPILATION_CONFIG; else the file's."""
     named = [each for each in given if flags.is_given([each.flag], "compilation-config")]
@@ -129,7 +83,7 @@ def _config(variable: Mapping[str, object] | None, given: list[_Given]) -> _Conf
     return _Config(whole, named[-1].found) if isinstance(whole, dict) else _Config({}, "")
 
 
-def _json(given: _Given) -> object:
+def _json(given: Given) -> object:
     text = " ".join(given.words)
     try:
         return json.loads(text)
@@ -137,18 +91,21 @@ def _json(given: _Given) -> object:
         return text
 
 
-def _eager(given: list[_Given]) -> list[Finding]:
-    last = _last(given, "enforce-eager")
-    return [Finding(last.found)] if last and not last.flag.negated else []
+def _eager(given: list[Given]) -> list[Finding]:
+    flag = last(given, "enforce-eager")
+    return [Finding(flag.found)] if flag and not flag.flag.negated else []
 
 
-def _modes(config: _Config, given: list[_Given], environ: Mapping[str, str]) -> list[Finding]:
+def _modes(config: _Config, given: list[Given], environ: Mapping[str, str]) -> list[Finding]:
     """The two modes as vLLM resolves them: what is written, else what the level stands for."""
-    last = _last(given, "optimization-level")
-    level = _number(" ".join(last.words)) if last else None
+    flag = last(given, "optimization-level")
+    level = _number(" ".join(flag.words)) if flag else None
     graph_mode = _graph_mode(config.values, level)
-    if last and level == 0 and config.values.get("cudagraph_mode") is None:
-        return [Finding(f"{last.found} (level 0)", "take it out, or write -O1 or higher")]
+    # What the config itself says counts more than the level: -O0 stands for NONE twice.
+    unsaid = [key for key in ("mode", "cudagraph_mode") if config.values.get(key) is None]
+    pieces = graph_mode in NEED_PIECES and not _breakable(environ)
+    if flag and level == 0 and ("cudagraph_mode" in unsaid or ("mode" in unsaid and pieces)):
+        return [Finding(f"{flag.found} (level 0)", "take it out, or write -O1 or higher")]
     if graph_mode == "NONE":
         return [_of_config(config, "cudagraph_mode")]
     if graph_mode == "PIECEWISE" and config.values.get("splitting_ops") == []:
@@ -169,7 +126,7 @@ def _compile_mode(config: _Config, graph_mode: str, environ: Mapping[str, str]) 
     no prefill. A model compiled by stock torch.compile gets no graph in any of them. Breakable
     graphs need no compiling."""
     value = config.values.get("mode")
-    if value is None or environ.get("VLLM_USE_BREAKABLE_CUDAGRAPH", "").strip() == "1":
+    if value is None or _breakable(environ):
         return []
     number = _number(value)
     mode = MODES.get(str(value).strip().upper(), 3) if number is None else number
@@ -179,6 +136,10 @@ def _compile_mode(config: _Config, graph_mode: str, environ: Mapping[str, str]) 
         fix = 'take it out, or add "cudagraph_mode":"FULL_DECODE_ONLY"'
         return [_of_config(config, "mode", fix)]
     return []
+
+
+def _breakable(environ: Mapping[str, str]) -> bool:
+    return environ.get("VLLM_USE_BREAKABLE_CUDAGRAPH", "").strip() == "1"
 
 
 def _of_config(config: _Config, key: str, fix: str = TAKE_OUT) -> Finding:
@@ -193,16 +154,16 @@ def _number(value: object) -> int | None:
         return None
 
 
-def _sizes(config: _Config, given: list[_Given]) -> list[Finding]:
+def _sizes(config: _Config, given: list[Given]) -> list[Finding]:
     fix = "take it out, or name sizes such as 1 2 4 8"
     found = []
     for key in ("cudagraph_capture_sizes", "max_cudagraph_capture_size"):
         value = config.values.get(key)
         if value is not None and not _has_size(value):
             found.append(_of_config(config, key, fix))
-        last = _last(given, key.replace("_", "-"))
-        if last and last.words and not _has_size(list(last.words)):
-            found.append(Finding(f"{last.found} {' '.join(last.words)[:40]}", fix))
+        flag = last(given, key.replace("_", "-"))
+        if flag and flag.words and not _has_size(list(flag.words)):
+            found.append(Finding(f"{flag.found} {' '.join(flag.words)[:40]}", fix))
     return found
 
 
@@ -212,14 +173,14 @@ def _has_size(value: object) -> bool:
     return any((_number(size) or 0) > 0 or _number(size) is None for size in sizes)
 
 
-def _all_to_all(given: list[_Given]) -> list[Finding]:
+def _all_to_all(given: list[Given]) -> list[Finding]:
     """Expert-parallel back-ends whose kernels no graph can hold; vLLM turns graphs off for them."""
-    last = _last(given, "all2all-backend")
+    flag = last(given, "all2all-backend")
     ranks = [each for each in given if each.flag.name in ("data-parallel-size", "-dp")]
     parallel = bool(ranks) and (_number(" ".join(ranks[-1].words)) or 1) > 1
-    if last and parallel and last.words[:1] in (("deepep_high_throughput",), ("moonep",)):
+    if flag and parallel and flag.words[:1] in (("deepep_high_throughput",), ("moonep",)):
         fix = "use deepep_low_latency or allgather_reducescatter"
-        return [Finding(f"{last.found} {last.words[0]}", fix)]
+        return [Finding(f"{flag.found} {flag.words[0]}", fix)]
     return []
 
 

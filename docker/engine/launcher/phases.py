@@ -8,16 +8,19 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from launcher.proof import Graphs
+from graphproof import downgrades
+from graphproof.downgrades import Downgrade
 
 Phase = Literal[
     "checking", "starting", "loading", "compiling", "capturing", "warming",
     "ready", "draining", "stopped", "failed",
 ]  # fmt: skip
+Compiling = Literal["compiled", "loaded", "traced"]
 
 # Workers print the same steps at slightly different times, so a start never goes back in this
 # order; capturing and warming up alternate.
 ORDER = {"checking": 0, "starting": 1, "loading": 2, "compiling": 3, "capturing": 4, "warming": 4}
+MOST_DOWNGRADES = 8
 PREFIX = re.compile(
     r"^(?:\((?P<process>[\w-]+)(?: pid=\d+)?\) ?)?"
     r"(?:(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\] ?)?"
@@ -33,7 +36,18 @@ class Progress:
     message: str = "starting vLLM"
     engine_version: str | None = None
     kv_cache_tokens: int | None = None
-    graphs_seen: Graphs | None = None
+    compiling: frozenset[Compiling] = frozenset()
+    downgrades: tuple[Downgrade, ...] = ()
+
+    @property
+    def compile_cache(self) -> Literal["cold", "warm"] | None:
+        """Whether compiled code came from the caches; None where nothing was compiled or loaded. A
+        start from the caches may run Dynamo, too; one that compiled any part is a cold one."""
+        if "compiled" in self.compiling:
+            return "cold"
+        if "loaded" in self.compiling:
+            return "warm"
+        return "cold" if "traced" in self.compiling else None
 
 
 @dataclass(frozen=True)
@@ -78,10 +92,16 @@ STEPS = (
 )  # fmt: skip
 VERSION = re.compile(r"Initializing a V1 LLM engine \(v([^)]+)\)|\bversion (\d+\.\d+\S*)")
 KV_CACHE = re.compile(r"^(?:GPU|CPU) KV cache size: ([\d,]+) tokens")
-CAPTURED = re.compile(r"^Graph capturing finished in (\d+) secs, took (-?[\d.]+) GiB")
-EAGER = re.compile(
-    r"^(Enforce eager set|Cudagraph is disabled under eager mode|Skipping (?:encoder and decoder )?"
-    r"CUDA graph capture)"
+COMPILING: tuple[tuple[Compiling, re.Pattern[str]], ...] = (
+    ("compiled", re.compile(r"^(?:\[[^\]]*\] )?Compiling a graph for compile range")),
+    (
+        "loaded",
+        re.compile(r"^(?:\[[^\]]*\] )?Directly load (?:the compiled graph|AOT compilation)"),
+    ),
+    (
+        "traced",
+        re.compile(r"^(?:\[[^\]]*\] )?(?:Dynamo bytecode transform|saved AOT compiled func)"),
+    ),
 )
 
 
@@ -92,7 +112,10 @@ def text_of(line: str) -> str:
 
 
 def follow(progress: Progress, line: str) -> Progress:
-    """Progress after one more line of output."""
+    """Progress after one more line of output. Once it serves, its lines may hold what clients
+    sent, and tell nothing about the start."""
+    if progress.phase not in ORDER:
+        return progress
     text = text_of(line)
     return _facts(_phase(progress, text), text)
 
@@ -112,18 +135,17 @@ def _facts(progress: Progress, text: str) -> Progress:
     if size := KV_CACHE.match(text):
         tokens = int(size[1].replace(",", ""))
         progress = replace(progress, kv_cache_tokens=tokens)
-    return replace(progress, graphs_seen=_graphs(text) or progress.graphs_seen)
+    seen = {name for name, pattern in COMPILING if pattern.match(text)}
+    return replace(
+        progress,
+        compiling=progress.compiling | seen,
+        downgrades=_downgrades(progress.downgrades, text),
+    )
 
 
-def _graphs(text: str) -> Graphs | None:
-    """What the log says about graphs. A finished capture is no proof (vLLM prints it in a silent
-    fall-back, too), so it stays `unknown`; vLLM saying that it captures none is believed."""
-    if EAGER.match(text):
-        return Graphs("eager", f"vLLM: {text[:200]}")
-    if done := CAPTURED.match(text):
-        return Graphs(
-            "unknown",
-            f"vLLM's log reports a capture ({done[1]} s, {done[2]} GiB);"
-            " no report from inside the workers",
-        )
-    return None
+def _downgrades(seen: tuple[Downgrade, ...], text: str) -> tuple[Downgrade, ...]:
+    """Each once: every rank prints the same lines. The API process prints some that no worker
+    does, and can't report."""
+    found = downgrades.of(text)
+    new = found and not found.natural and found not in seen and len(seen) < MOST_DOWNGRADES
+    return (*seen, found) if found and new else seen

@@ -10,6 +10,8 @@ import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from graphproof.downgrades import Downgrade
+
 from launcher.phases import PREFIX
 
 LONGEST = 600  # characters of a reason
@@ -30,6 +32,7 @@ CORE_GONE_REASON = (
     "a process of the engine ended without an error of its own: killed, or crashed in native code;"
     " dmesg names the out-of-memory killer and GPU errors (Xid)"
 )
+GRAPHS = "CUDA graphs: "  # how the plugin graphproof begins its refusal
 PYDANTIC_END = re.compile(r" ?\[type=\w+, input_value=")
 
 
@@ -79,6 +82,8 @@ def _reason(kind: str, text: str, following: list[str]) -> str | None:
         return None
     if kind == "ValidationError" and "validation error" in text:
         return _of_pydantic(following) or f"{kind}: {text}"
+    if text.startswith(GRAPHS):
+        return text  # the worker's own refusal: a sentence, whatever carries it
     return f"{kind}: {text}" if text else kind
 
 
@@ -96,6 +101,15 @@ def _of_pydantic(following: list[str]) -> str | None:
 def _one_line(text: str) -> str:
     joined = " ".join(text.split())
     return joined if len(joined) <= LONGEST else joined[: LONGEST - 1] + "…"
+
+
+def explained(reason: str, seen: tuple[Downgrade, ...]) -> str:
+    """A refusal for want of graphs with the line in which vLLM took them away: the API process
+    prints it, so that the worker that refuses can't know it."""
+    if not reason.startswith(GRAPHS) or not seen:
+        return reason
+    told = re.split("; (?:vLLM|fix): ", reason)[0]
+    return _one_line(f"{told}; vLLM: {seen[0].line!r}; fix: {seen[0].fix}")
 
 
 def of_exit(status: int) -> str:

@@ -1,87 +1,83 @@
-"""One life of the engine: check, start, follow, stop, and its exit code."""
+"""One start of the engine: check, start, serve the status, and hand over to its life."""
 
+import contextlib
 import queue
 import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher import argv, graphs, metrics, phases, preflight, reasons, required, server
+from launcher import (
+    argv,
+    configfile,
+    exposition,
+    graphs,
+    life,
+    metrics,
+    phases,
+    plugin,
+    preflight,
+    proofdir,
+    readiness,
+    required,
+    server,
+    workers,
+)  # fmt: skip
+from launcher.console import say
+from launcher.life import Ended, Events, Signalled
 from launcher.manifest import Manifest
 from launcher.phases import Progress
+from launcher.proof import Prover
 from launcher.settings import Settings
-from launcher.state import Snapshot, State
+from launcher.state import SHOUT, Snapshot, State, shouted
 from launcher.supervise import Engine
 
 NOT_FIT = 3  # exit code: the machine check failed
-HEALTH_EVERY_S = 0.5
-# Beyond the drain: vLLM's own teardown took 4 s on two cores, more with many ranks.
-TEARDOWN_S = 30.0
-# An engine that serves nobody yet has nothing to finish, and while it waits for its workers vLLM
-# 0.32 does not react to SIGTERM (seen: 15 s and more).
-EARLY_STOP_S = 5.0
 
 
 @dataclass(frozen=True)
-class Signalled:
-    """We were told to stop."""
+class _Start:
+    """All that one start works with."""
 
-    number: int
-
-
-@dataclass(frozen=True)
-class Ended:
-    """vLLM's first process ended (negative: by that signal)."""
-
-    status: int
-
-
-@dataclass(frozen=True)
-class Overdue:
-    """The time to stop in is over."""
-
-
-Events = queue.SimpleQueue[Signalled | Ended | Overdue]
+    settings: Settings
+    environ: Mapping[str, str]
+    fetched: Manifest
+    state: State
+    prover: Prover
+    events: Events
 
 
 def run(settings: Settings, environ: Mapping[str, str]) -> int:
     """Run vLLM until it ends; the process' exit code. Main thread only (signals)."""
+    began = time.monotonic()
     # A handler may only put into the queue: it can interrupt anything, a held lock included.
     events: Events = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda got, _frame: events.put(Signalled(got)))
+    if settings.debug:
+        say(f"engine: {SHOUT}; not for traffic; end it with scripts/stack up")
     try:
-        fetched = preflight.fetched_model(settings)
-        state = _state(settings, environ, fetched)
-        scraper = metrics.Scraper(metrics.reachable(settings.host), settings.port, time.monotonic)
-        served = _serve(settings, state, scraper)
-        for note in (
-            *graphs.notes(environ),
-            *preflight.check(settings, environ, Path(fetched.path)),
-        ):
-            say(f"note: {note}")
+        start = _prepared(settings, environ, events, began)
+        with _served(start):
+            for note in preflight.check(settings, environ, Path(start.fetched.path)):
+                say(f"note: {note}")
+            return _with_folder(start)
     except preflight.NotFitError as error:
         for line in error.lines:
             say(line)
         return NOT_FIT
-    try:
-        return _supervise(settings, environ, fetched, state, events)
-    finally:
-        served.shutdown()
-        served.server_close()
 
 
-def say(line: str) -> None:
-    """One line for the operator, on stderr (vLLM's own output goes to stdout)."""
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
-
-
-def _state(settings: Settings, environ: Mapping[str, str], fetched: Manifest) -> State:
+def _prepared(
+    settings: Settings, environ: Mapping[str, str], events: Events, began: float
+) -> _Start:
+    fetched = preflight.fetched_model(settings)
     ruled_out = required.ruled_out(settings, environ)
+    for note in graphs.notes(environ):
+        say(f"note: {note}")
     now = time.time()
     snapshot = Snapshot(
         progress=Progress(phase="checking", message="checking the machine"),
@@ -90,48 +86,92 @@ def _state(settings: Settings, environ: Mapping[str, str], fetched: Manifest) ->
         model=fetched.model,
         served_model_names=argv.served_names(settings, fetched.model),
         device=settings.device,
-        eager_by=ruled_out[0] if ruled_out else None,
+        ruled_out=ruled_out[0] if ruled_out else None,
         max_num_seqs=settings.max_num_seqs,
+        api_servers=settings.api_server_count or 1,
+        debug=settings.debug,
     )
-    return State(snapshot, time.time, _announce)
+    state = State(snapshot, time.time, lambda: time.monotonic() - began, _announcer(settings))
+    prover = Prover(proofdir.choose(environ), _workers(settings), settings.device, time.monotonic)
+    return _Start(settings, environ, fetched, state, prover, events)
 
 
-def _announce(progress: Progress) -> None:
-    say(f"engine: {progress.phase}: {progress.message}")
+def _workers(settings: Settings) -> int | None:
+    file = configfile.read(settings.extra_args)
+    given = (*(file.arguments if file else ()), *settings.extra_args)
+    return workers.expected(settings.tensor_parallel_size, given)
 
 
-def _serve(settings: Settings, state: State, scraper: metrics.Scraper) -> server.StatusServer:
-    def status() -> dict[str, object]:
-        # Before it is ready nothing listens, and asking would only cost time.
-        up = state.snapshot.progress.phase in ("ready", "draining")
-        return state.snapshot.as_json(scraper.numbers() if up else metrics.Numbers())
+def _announcer(settings: Settings) -> Callable[[Progress], None]:
+    def announce(progress: Progress) -> None:
+        say(f"engine: {progress.phase}: {shouted(progress.message, debug=settings.debug)}")
 
+    return announce
+
+
+@contextlib.contextmanager
+def _served(start: _Start) -> Iterator[None]:
+    """The status port, for the time of the block."""
+    settings = start.settings
+    scraper = metrics.Scraper(metrics.reachable(settings.host), settings.port, time.monotonic)
+    status = server.json_page(lambda: _status(start, scraper))
+    own = server.Page(exposition.CONTENT_TYPE, lambda: _metrics(start))
+    pages = {"/": status, "/status": status, "/metrics": own}
     try:
-        return server.serve(settings.host, settings.status_port, status)
+        served = server.serve(settings.host, settings.status_port, pages)
     except OSError as error:
         raise preflight.NotFitError(
             (preflight.port_line("ENGINE_STATUS_PORT", settings.status_port, error),)
         ) from error
+    try:
+        yield
+    finally:
+        served.shutdown()
+        served.server_close()
 
 
-def _supervise(
-    settings: Settings,
-    environ: Mapping[str, str],
-    fetched: Manifest,
-    state: State,
-    events: Events,
-) -> int:
+def _status(start: _Start, scraper: metrics.Scraper) -> dict[str, object]:
+    # Before it is ready nothing listens, and asking would only cost time.
+    snapshot = start.state.snapshot
+    up = snapshot.progress.phase in ("ready", "draining")
+    numbers = scraper.numbers() if up else metrics.Numbers()
+    return snapshot.as_json(numbers, start.prover.newest())
+
+
+def _metrics(start: _Start) -> str:
+    snapshot, proof = start.state.snapshot, start.prover.newest()
+    return exposition.text(snapshot, snapshot.graphs(proof), proof)
+
+
+def _with_folder(start: _Start) -> int:
+    folder = start.prover.folder
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(proofdir.made(folder))
+        except OSError as error:
+            raise preflight.NotFitError(
+                (
+                    f"TMPDIR: found {folder.parent} not usable ({error.strerror}); wanted a folder"
+                    " for the workers' reports; fix: make it, writable for this user",
+                )
+            ) from error
+        return _started(start)
+
+
+def _started(start: _Start) -> int:
+    settings, state, events = start.settings, start.state, start.events
     if not events.empty():
         return 0  # told to stop before there was anything to stop
-    arguments = argv.arguments(settings, fetched.path, fetched.model)
     command = argv.command(
-        sys.executable, has_vllm_command=preflight.has_vllm_command(), vllm_arguments=arguments
+        sys.executable,
+        has_vllm_command=preflight.has_vllm_command(),
+        vllm_arguments=argv.arguments(settings, start.fetched.path, start.fetched.model),
     )
     state.enter("starting", "starting vLLM")
     try:
         engine = Engine(
             command,
-            argv.environment(settings, environ),
+            _environment(start),
             lambda line: state.update(lambda progress: phases.follow(progress, line)),
             sys.stdout.fileno(),
         )
@@ -140,70 +180,17 @@ def _supervise(
         return NOT_FIT
     ended = threading.Event()
     threading.Thread(target=lambda: events.put(Ended(engine.wait())), daemon=True).start()
-    threading.Thread(target=_watch_health, args=(settings, state, ended), daemon=True).start()
-    status, asked = _until_ended(settings, state, events, engine)
+    watched = (settings, state, start.prover, events, ended)
+    threading.Thread(target=readiness.watch, args=watched, daemon=True).start()
+    status = life.follow(settings, state, events, engine)
     ended.set()
-    return _end(state, engine, status, asked=asked)
+    return status
 
 
-def _watch_health(settings: Settings, state: State, ended: threading.Event) -> None:
-    """vLLM listens only once graphs are captured, so the first 200 means ready."""
-    host = metrics.reachable(settings.host)
-    while not ended.wait(HEALTH_EVERY_S):
-        answer = metrics.get(host, settings.port, "/health", timeout_s=5.0)
-        if answer and answer[0] == 200:
-            names = ", ".join(state.snapshot.served_model_names)
-            state.enter("ready", f"serving {names}")
-            return
-
-
-def _until_ended(
-    settings: Settings, state: State, events: Events, engine: Engine
-) -> tuple[int, bool]:
-    """Handle events until vLLM ended; its status and whether it was told to."""
-    asked = False
-    while True:
-        event = events.get()
-        if isinstance(event, Ended):
-            return event.status, asked
-        if isinstance(event, Overdue) or asked:
-            say("engine: killing what is left" if asked else "engine: killing vLLM")
-            engine.sweep()
-        elif isinstance(event, Signalled):
-            asked = True
-            _stop(settings, state, events, engine, event.number)
-
-
-def _stop(settings: Settings, state: State, events: Events, engine: Engine, number: int) -> None:
-    was_ready = state.snapshot.progress.phase == "ready"
-    patience = settings.drain_s + TEARDOWN_S if was_ready else EARLY_STOP_S
-    what = f"letting requests finish (up to {settings.drain_s} s)" if was_ready else "stopping"
-    state.enter("draining", what)
-    engine.send(number)
-    timer = threading.Timer(patience, events.put, args=(Overdue(),))
-    timer.daemon = True
-    timer.start()
-
-
-def _end(state: State, engine: Engine, status: int, *, asked: bool) -> int:
-    engine.sweep()
-    engine.wait_all(timeout_s=5.0)
-    lines = engine.output.finish(timeout_s=5.0)
-    if asked:
-        state.enter("stopped", f"stopped, {_how(status)}")
-    else:
-        reason = reasons.of_output(lines) or reasons.of_exit(status)
-        state.enter("failed", reason)
-    return exit_code(status, asked=asked)
-
-
-def _how(status: int) -> str:
-    return f"exit status {status}" if status >= 0 else f"killed by signal {-status}"
-
-
-def exit_code(status: int, *, asked: bool) -> int:
-    """vLLM's exit status as ours: signal n is 128+n, and an engine that went by itself never
-    counts as a success, whatever it returned."""
-    if status < 0:
-        return 128 - status
-    return status if status or asked else 1
+def _environment(start: _Start) -> dict[str, str]:
+    given = argv.environment(start.settings, start.environ)
+    needed = start.settings.require_cuda_graphs
+    return {
+        **given,
+        **plugin.environment(start.prover.folder, given, plugin.names(), required=needed),
+    }

@@ -1,14 +1,25 @@
-"""Serves the status as JSON on the status port (`/` and `/status`)."""
+"""Serves the status (`/`, `/status`) and the launcher's own metrics on the status port."""
 
 import json
 import socket
 import socketserver
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-StatusSource = Callable[[], dict[str, object]]
 SOCKET_TIMEOUT_S = 10  # a client that says nothing must not keep a thread
+
+
+class Page:
+    """One page: where its text comes from and what it is."""
+
+    def __init__(self, content_type: str, text: Callable[[], str]) -> None:
+        self.content_type, self.text = content_type, text
+
+
+def json_page(source: Callable[[], Mapping[str, object]]) -> Page:
+    """A page of one JSON object."""
+    return Page("application/json", lambda: json.dumps(source()) + "\n")
 
 
 class StatusServer(ThreadingHTTPServer):
@@ -17,8 +28,8 @@ class StatusServer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, address: tuple[str, int], source: StatusSource) -> None:
-        self.source = source
+    def __init__(self, address: tuple[str, int], pages: Mapping[str, Page]) -> None:
+        self.pages = pages
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 
@@ -33,13 +44,13 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = SOCKET_TIMEOUT_S
 
     def do_GET(self) -> None:
-        found = self.path.partition("?")[0] in ("/", "/status")
-        self._answer(200 if found else 404, self.server.source() if found else _not_found())
+        page = self.server.pages.get(self.path.partition("?")[0])
+        self._answer(200 if page else 404, page or NOT_FOUND)
 
-    def _answer(self, status: int, value: dict[str, object]) -> None:
-        body = json.dumps(value).encode() + b"\n"
+    def _answer(self, status: int, page: Page) -> None:
+        body = page.text().encode()
         self.send_response_only(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", page.content_type)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
         self.end_headers()
@@ -49,12 +60,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Silent: the gateway asks every second."""
 
 
-def _not_found() -> dict[str, object]:
-    return {"error": "not found; the status is at /status"}
+NOT_FOUND = json_page(lambda: {"error": "not found; the status is at /status"})
 
 
-def serve(host: str, port: int, source: StatusSource) -> StatusServer:
-    """Start serving in a thread of its own. Raises OSError where the port is taken."""
-    server = StatusServer((host, port), source)
+def serve(host: str, port: int, pages: Mapping[str, Page]) -> StatusServer:
+    """Start serving `pages` by path, in a thread of its own. Raises OSError where the port is
+    taken."""
+    server = StatusServer((host, port), pages)
     threading.Thread(target=server.serve_forever, name="status", daemon=True).start()
     return server

@@ -55,6 +55,7 @@ class Settings:
     require_cuda_graphs: bool
     compilation_config: dict[str, object] | None
     extra_args: tuple[str, ...]
+    debug: bool  # eager, every kernel waited for, verbose: for this start alone
     host: str
     port: int
     status_port: int
@@ -128,6 +129,8 @@ def load(environ: Mapping[str, str]) -> Settings:
     read, optional = reader.read, reader.optional
     port = values.whole_number(1, 65535, fix="leave it to the compose files")
     device: Device = read(Variable("ENGINE_DEVICE", _device, "cuda"))
+    debug = read(Variable("ENGINE_DEBUG", values.flag, False))
+    required = read(Variable("REQUIRE_CUDA_GRAPHS", values.flag, device == "cuda"))
     settings = Settings(
         device=device,
         model=read(Variable("MODEL", values.model, "auto")),
@@ -149,9 +152,10 @@ def load(environ: Mapping[str, str]) -> Settings:
         api_server_count=optional(
             "API_SERVER_COUNT", values.whole_number(1, 256, fix="write for example 4")
         ),
-        require_cuda_graphs=read(Variable("REQUIRE_CUDA_GRAPHS", values.flag, device == "cuda")),
+        require_cuda_graphs=required and not debug,
         compilation_config=optional("COMPILATION_CONFIG", values.compilation_config),
         extra_args=read(Variable("VLLM_EXTRA_ARGS", _extra_args, ())),
+        debug=debug,
         host=read(Variable("ENGINE_HOST", _host, "0.0.0.0")),  # noqa: S104 - inside a container
         port=read(Variable("ENGINE_PORT", port, 8000)),
         status_port=read(Variable("ENGINE_STATUS_PORT", port, 8001)),

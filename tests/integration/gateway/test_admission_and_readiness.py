@@ -122,6 +122,29 @@ def test_the_hold_ends_with_the_phase(start: Start) -> None:
         assert status["engines"][0]["upstream"] == 0
 
 
+def test_the_status_tells_what_the_launcher_tells(start: Start) -> None:
+    """Graphs, debug mode and the start come from the launcher, whole; null where it says nothing."""
+    told = {
+        "phase": "ready",
+        "ready": True,
+        "debug": True,
+        "api_servers": 4,
+        "start": {"seconds": 60.2, "compile_cache": "warm"},
+        "graphs": {"verdict": "partly", "reason": "r", "fix": "f", "full_sizes": [1, 2]},
+        "kv_cache": {"tokens": 908_560, "usage": 0.1, "predicted_tokens": 9, "difference": -0.1},
+    }
+    with FakeVLLM() as fake, FakeVLLM() as status_page:
+        status_page.behaviour.script = answer({"phase": "ready", "ready": True})
+        gateway = start(fake.url, status_urls=status_page.url)
+        gateway.wait_ready()
+        names = told.keys() - {"phase", "ready"}
+        assert {name: gateway.status()[name] for name in names} == dict.fromkeys(names)
+        status_page.behaviour.script = answer(told)
+        wait_until(lambda: gateway.status()["debug"] is True)
+        status = gateway.status()
+    assert {name: status[name] for name in names} == {name: told[name] for name in names}
+
+
 def test_a_launcher_that_drains_overrules_a_healthy_engine(start: Start) -> None:
     """vLLM says 200 on /health while it aborts new requests."""
     with FakeVLLM() as fake, FakeVLLM() as status_page:

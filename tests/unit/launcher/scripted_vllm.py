@@ -6,7 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 
 API_SERVER = """
-import http.server, os, signal, subprocess, sys, threading, time
+import http.server, json, os, signal, subprocess, sys, threading, time
+from pathlib import Path
+
+from graphproof import counts, report
+from graphproof.report import WorkerReport
 
 MODE = os.environ["SCRIPT"]
 worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
@@ -28,6 +32,19 @@ if MODE == "killed":
 if MODE == "loading":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     time.sleep(300)
+
+print("(Worker pid=2) INFO 11-30 22:28:20 [b.py:393] Compiling a graph for compile range (1, 8192) "
+      "takes 7.34 s", flush=True)
+folder = os.environ.get("ENGINE_PROOF_DIR")
+for text in json.loads(os.environ.get("REPORTS", "[]")) if folder else []:
+    report.write(Path(folder), WorkerReport.from_json(text))
+if MODE == "refuses":
+    print("(Worker pid=2) INFO 11-30 22:28:31 [vllm.py:1180] Cudagraph mode FULL_AND_PIECEWISE is "
+          "not compatible with compilation mode 0.Overriding to NONE.", flush=True)
+    print("(Worker pid=2) ERROR 11-30 22:28:32 [x.py:9] RuntimeError: CUDA graphs: nothing was "
+          "captured; fix: see the log", flush=True)
+    worker.kill()
+    sys.exit(1)
 
 print("(Worker pid=2) INFO 11-30 22:28:30 [m.py:53] torch.compile took 17 s in total", flush=True)
 print("GPU KV cache size: 1,930,480 tokens", flush=True)
@@ -64,10 +81,15 @@ def stop(*_):
     os._exit(0)
 
 
+stepped = counts.create(counts.path_of(Path(folder), 0, 0)) if folder else None
 signal.signal(signal.SIGTERM, stop)
 signal.signal(signal.SIGINT, stop)
 while True:
     time.sleep(0.1)
+    if os.path.exists(os.environ["PIDS"] + ".steps"):
+        # 200 decode steps with a graph, 50 of 600 tokens without one
+        for at, number in ((0, 200), (2, 50), (6, 200), (8, 30000), (12, 600)):
+            stepped[at] = number
     if MODE == "dies later" and os.path.exists(os.environ["PIDS"] + ".die"):
         print("(EngineCore pid=7) ERROR 11-30 22:30:00 [core.py:9] RuntimeError: CUDA error: an "
               "illegal memory access was encountered", flush=True)

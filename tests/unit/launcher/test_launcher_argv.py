@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from launcher import argv, manifest
+from launcher import argv, flags, manifest
 from launcher.settings import SettingsError, load
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -93,6 +93,31 @@ def test_everything_set() -> None:
     assert words[-4:] == ["--seed", "1", "--chat-template", "a b"]
     flags = [word for word in words if word.startswith("--")]
     assert len(flags) == len(set(flags))
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"ENGINE_DEVICE": "cpu"},
+        {"ENGINE_DEVICE": "cpu", "COMPILATION_CONFIG": "3"},
+        {"VLLM_EXTRA_ARGS": "--no-enforce-eager"},
+        {"VLLM_EXTRA_ARGS": "--enforce-eager"},
+        {"VLLM_EXTRA_ARGS": "--enf --seed 1"},
+    ],
+)
+def test_debug_mode_is_eager_whatever_else_is_set(environ: dict[str, str]) -> None:
+    words = arguments(ENGINE_DEBUG="1", **environ)
+    eager = [flag for flag in flags.read(tuple(words)) if flags.is_given([flag], "enforce-eager")]
+    assert not eager[-1].negated
+    assert len([flag for flag in eager if not flag.negated]) == 1
+
+
+def test_debug_mode_makes_vllm_wait_and_talk() -> None:
+    plain = argv.environment(load({}), {})
+    assert not plain.keys() & argv.DEBUG_ENVIRONMENT.keys()
+    debug = argv.environment(load({"ENGINE_DEBUG": "1"}), {"CUDA_LAUNCH_BLOCKING": "0"})
+    assert (debug["CUDA_LAUNCH_BLOCKING"], debug["VLLM_LOGGING_LEVEL"]) == ("1", "DEBUG")
 
 
 def test_default_is_named_once() -> None:

@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from launcher import configfile, graphs, required
 from launcher.configfile import ConfigFileError
-from launcher.graphs import ConfigFile
+from launcher.given import ConfigFile
 from launcher.preflight import NotFitError
 from launcher.settings import SettingsError, load
 
@@ -40,6 +40,10 @@ OFF = [
     ({"VLLM_EXTRA_ARGS": "-O2 --optimization-level 0"}, "VLLM_EXTRA_ARGS: found --optimization"),
     ({"VLLM_EXTRA_ARGS": "--optimization_level=0"}, "VLLM_EXTRA_ARGS: found --optimization_level"),
     ({"VLLM_EXTRA_ARGS": "--opt +0"}, "VLLM_EXTRA_ARGS: found --opt"),
+    ({"VLLM_EXTRA_ARGS": "-O0", "COMPILATION_CONFIG": '{"cudagraph_mode":"FULL_AND_PIECEWISE"}'},
+     "VLLM_EXTRA_ARGS: found -O0 (level 0)"),
+    ({"VLLM_EXTRA_ARGS": "-O0", "COMPILATION_CONFIG": '{"mode":3}'},
+     "VLLM_EXTRA_ARGS: found -O0 (level 0)"),
     ({"VLLM_EXTRA_ARGS": "--max-cudagraph-capture-size 0"}, "VLLM_EXTRA_ARGS: found --max-cuda"),
     ({"VLLM_EXTRA_ARGS": "--max_cudagraph=0"}, "VLLM_EXTRA_ARGS: found --max_cuda"),
     ({"VLLM_EXTRA_ARGS": "--cudagraph-capture-sizes 0"}, "VLLM_EXTRA_ARGS: found --cudagraph-c"),
@@ -115,6 +119,7 @@ def test_it_is_refused_only_where_graphs_are_required(environ: dict[str, str], b
         {"COMPILATION_CONFIG": '{"mode":0,"cudagraph_mode":2}'},
         {"COMPILATION_CONFIG": '{"mode":0}', "VLLM_USE_BREAKABLE_CUDAGRAPH": "1"},
         {"COMPILATION_CONFIG": '{"mode":3,"cudagraph_mode":"FULL"}', "VLLM_EXTRA_ARGS": "-O0"},
+        {"COMPILATION_CONFIG": '{"cudagraph_mode":"FULL"}', "VLLM_EXTRA_ARGS": "-O0"},
         # Fewer graphs, and still graphs: the proof tells how many.
         {"COMPILATION_CONFIG": '{"cudagraph_mode":"PIECEWISE"}'},
         {"COMPILATION_CONFIG": '{"cudagraph_mode":1}'},

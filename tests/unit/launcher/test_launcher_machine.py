@@ -70,6 +70,7 @@ def test_launch_blocking() -> None:
     assert line.startswith("CUDA_LAUNCH_BLOCKING: found 1")
     assert not problems(replace(GOOD, launch_blocking="0"))
     assert not problems(replace(GOOD, launch_blocking="1"), REQUIRE_CUDA_GRAPHS="false")
+    assert not problems(replace(GOOD, launch_blocking="1"), ENGINE_DEBUG="1")
 
 
 def test_shared_memory_is_a_note_and_only_with_several_gpus() -> None:

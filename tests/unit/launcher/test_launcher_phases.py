@@ -52,10 +52,7 @@ def test_a_start_on_two_gpus() -> None:
     last = steps[-1]
     assert last.engine_version == "0.24.0"
     assert last.kv_cache_tokens == 1_930_480
-    assert last.graphs_seen is not None
-    # A log line is no proof: vLLM prints it in a silent fall-back, too.
-    assert last.graphs_seen.verdict == "unknown"
-    assert "5 s, 0.72 GiB" in last.graphs_seen.reason
+    assert last.downgrades == ()
     assert "compiled in 17.32 s" in [step.message for step in steps]
 
 
@@ -64,8 +61,7 @@ def test_a_start_on_one_gpu() -> None:
     assert order(steps) == ["starting", "loading", "compiling", "warming", "capturing", "warming"]
     last = steps[-1]
     assert (last.engine_version, last.kv_cache_tokens) == ("0.24.0", 5_826_256)
-    assert last.graphs_seen is not None
-    assert last.graphs_seen.verdict == "unknown"
+    assert last.downgrades == ()
 
 
 def test_a_core_that_was_killed() -> None:
@@ -115,10 +111,97 @@ def test_a_start_never_goes_back() -> None:
         assert ranks == sorted(ranks)
 
 
-def test_eager_is_believed() -> None:
-    (last,) = followed("cpu-start")[-1:]
-    assert last.graphs_seen is not None
-    assert last.graphs_seen.verdict == "eager"
+def test_a_downgrade_is_kept_with_its_fix() -> None:
+    (found,) = followed("cpu-start")[-1].downgrades
+    assert found.line.startswith("Enforce eager set, disabling torch.compile")
+    assert "--enforce-eager" in found.fix
+
+
+# Lines as vLLM 0.24 and 0.33 write them, and a word of the fix.
+DOWNGRADES = [
+    ("Cudagraph mode FULL_AND_PIECEWISE is not compatible with compilation mode 0.Overriding to "
+     "NONE.", "COMPILATION_CONFIG"),
+    ("Cudagraph mode FULL_AND_PIECEWISE is not compatible with compilation mode "
+     "CompilationMode.NONE. Overriding to FULL_DECODE_ONLY.", "COMPILATION_CONFIG"),
+    ("TORCH_COMPILE_DISABLE is set, disabling torch.compile. This is equivalent to setting "
+     "-cc.mode=none", "unset"),
+    ("Cudagraph is disabled under eager mode", "--enforce-eager"),
+    ("CUDA graphs are not supported with stock torch.compile in Model Runner V2. Overriding "
+     "cudagraph_mode FULL to NONE.", "COMPILATION_CONFIG"),
+    ("Piecewise compilation with empty splitting_ops does not contain piecewise cudagraph. Setting "
+     "cudagraph_mode to NONE.", "splitting_ops"),
+    ("DeepEP: Disabling CUDA Graphs since DeepEP high-throughput kernels are optimized",
+     "--all2all-backend"),
+    ("CUDAGraphMode.FULL_AND_PIECEWISE is not supported with FlexAttentionBackend backend (support:"
+     " AttentionCGSupport.NEVER); setting cudagraph_mode=PIECEWISE because attention is compiled "
+     "piecewise", "--attention-backend"),
+    ("CUDAGraphMode.FULL_AND_PIECEWISE is not supported with spec-decode for attention backend X "
+     "(support: Y); setting cudagraph_mode=NONE", "--attention-backend"),
+    ("Cudagraph mode PIECEWISE requires piecewise capture, but the loaded model provides neither a "
+     "compiled submodule nor breakable CUDA graphs. Overriding to NONE.", "--model-impl"),
+    ("Skipping CUDA graph capture. To turn on CUDA graph capture, ensure `cudagraph_mode` was not "
+     "manually set to `NONE`", "cudagraph_mode"),
+    ("Skipping encoder and decoder CUDA graph capture. To enable encoder capture, ensure",
+     "cudagraph_mode"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "word"), DOWNGRADES)
+def test_known_downgrades(text: str, word: str) -> None:
+    line = f"(EngineCore pid=9) WARNING 11-30 22:28:10 [vllm.py:1183] {text}"
+    once = phases.follow(Progress(), line)
+    assert [each.line for each in once.downgrades] == [text[:300]]
+    assert word in once.downgrades[0].fix
+    # Every rank prints it, and it counts once.
+    assert phases.follow(once, line).downgrades == once.downgrades
+
+
+def test_what_is_no_downgrade() -> None:
+    for text in ("Graph capturing finished in 5 secs, took 0.72 GiB", "Using V2 Model Runner"):
+        assert phases.follow(Progress(), text).downgrades == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "cache"),
+    [
+        ("h200-start", "cold"),  # the first start on its machine
+        ("h200-core-killed", "warm"),  # the next one: Dynamo runs, and everything is loaded
+        ("cpu-start-compiled", "cold"),
+        ("cpu-start", None),  # eager: nothing is compiled
+    ],
+)
+def test_cold_and_warm_starts(name: str, cache: str | None) -> None:
+    assert followed(name)[-1].compile_cache == cache
+
+
+COMPILED = "(W pid=9) INFO 11-30 22:28:10 [backends.py:393] Compiling a graph for compile range (1,"
+LOADED = "(W pid=9) INFO 11-30 22:28:10 [b.py:292] [backbone] Directly load the compiled graph"
+AOT = "(W pid=9) INFO 11-30 22:28:10 [decorators.py:311] Directly load AOT compilation from path /c"
+DYNAMO = "(W pid=9) INFO 11-30 22:28:10 [backends.py:1148] [eagle] Dynamo bytecode transform time:"
+
+
+@pytest.mark.parametrize(
+    ("seen", "cache"),
+    [
+        ([], None),
+        ([DYNAMO], "cold"),
+        ([DYNAMO, LOADED], "warm"),
+        ([AOT], "warm"),
+        ([COMPILED], "cold"),
+        ([DYNAMO, LOADED, COMPILED, LOADED], "cold"),  # a part was there, another was not
+    ],
+)
+def test_one_compiled_part_makes_a_cold_start(seen: list[str], cache: str | None) -> None:
+    progress = Progress()
+    for line in seen:
+        progress = phases.follow(progress, line)
+    assert progress.compile_cache == cache
+
+
+def test_what_clients_send_tells_nothing() -> None:
+    ready = Progress(phase="ready", message="serving")
+    for line in (COMPILED, "GPU KV cache size: 1 tokens", "Enforce eager set, disabling"):
+        assert phases.follow(ready, line) == ready
 
 
 @pytest.mark.parametrize(
@@ -144,6 +227,25 @@ def test_the_real_reason_in_one_line(name: str, start: str) -> None:
     assert "\n" not in reason
     assert "See root cause" not in reason
     assert len(reason) <= reasons.LONGEST
+
+
+def test_a_worker_that_refuses_for_want_of_graphs() -> None:
+    told = (
+        "(Worker pid=5) ERROR 11-30 22:28:10 [executor.py:9] Traceback (most recent call",
+        "(Worker pid=5) ERROR 11-30 22:28:10 [executor.py:9] RuntimeError: CUDA graphs: "
+        "nothing was captured; fix: see the log",
+        "(EngineCore pid=4) ERROR 11-30 22:28:11 [core.py:9] RuntimeError: Worker failed with err"
+        "or 'CUDA graphs: nothing was captured', please check the stack trace above",
+    )
+    reason = reasons.of_output(told)
+    assert reason == "CUDA graphs: nothing was captured; fix: see the log"
+    line = "Cudagraph mode PIECEWISE is not compatible with compilation mode 0.Overriding to NONE."
+    (seen,) = phases.follow(Progress(), line).downgrades
+    assert reasons.explained(reason, (seen,)) == (
+        f"CUDA graphs: nothing was captured; vLLM: {line!r}; fix: {seen.fix}"
+    )
+    assert reasons.explained(reason, ()) == reason
+    assert reasons.explained("ValueError: x", (seen,)) == "ValueError: x"
 
 
 def test_no_reason_where_nothing_failed() -> None:

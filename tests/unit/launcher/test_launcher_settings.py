@@ -52,6 +52,7 @@ TAKEN = [
     ("REASONING_PARSER", "qwen3", "reasoning_parser", "qwen3"),
     ("API_SERVER_COUNT", "4", "api_server_count", 4),
     ("REQUIRE_CUDA_GRAPHS", "false", "require_cuda_graphs", False),
+    ("ENGINE_DEBUG", "on", "debug", True),
     ("COMPILATION_CONFIG", '{"mode":3}', "compilation_config", {"mode": 3}),
     ("COMPILATION_CONFIG", "'{\"mode\":3}'", "compilation_config", {"mode": 3}),
     ("COMPILATION_CONFIG", '{"mode": 3, "x": ["a b"]}', "compilation_config",
@@ -117,6 +118,12 @@ def test_defaults() -> None:
     assert plain.require_cuda_graphs
     assert not load({"ENGINE_DEVICE": "cpu"}).require_cuda_graphs
     assert (plain.port, plain.status_port) == (8000, 8001)
+
+
+def test_debug_mode_takes_the_demand_for_graphs_back() -> None:
+    assert not load({}).debug
+    debug = load({"ENGINE_DEBUG": "1", "REQUIRE_CUDA_GRAPHS": "true", "VLLM_EXTRA_ARGS": "-O0"})
+    assert (debug.debug, debug.require_cuda_graphs) == (True, False)
 
 
 def test_every_bad_variable_has_its_line() -> None:

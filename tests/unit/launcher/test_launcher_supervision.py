@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -11,109 +10,12 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import scripted_vllm
-from common.net import free_port
-from launcher import manifest
+from launched import Launcher, Start
 
-ROOT = Path(__file__).resolve().parents[3]
 LOGS = Path(__file__).parent / "logs"
-
-
-def until(condition: Callable[[], object], seconds: float = 20) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-class Launcher:
-    """A launcher in a folder of its own, with free ports."""
-
-    def __init__(self, folder: Path, script: str, **environ: str) -> None:
-        scripted_vllm.install(folder / "site")
-        (folder / "model").mkdir()
-        made = manifest.Manifest("auto", "", "Tiny", str(folder / "model"), None)
-        manifest.write(folder / "models", made)
-        self.port, self.status_port = free_port(), free_port()
-        self.pids_file = folder / "pids"
-        self.output, self.errors = folder / "out", folder / "err"
-        self.environ = {
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": f"{folder / 'site'}:{ROOT / 'docker/engine'}",
-            "SCRIPT": script,
-            "PIDS": str(self.pids_file),
-            "ENGINE_DEVICE": "cpu",
-            "ENGINE_HOST": "127.0.0.1",
-            "ENGINE_PORT": str(self.port),
-            "ENGINE_STATUS_PORT": str(self.status_port),
-            "ENGINE_MODELS_DIR": str(folder / "models"),
-            "ENGINE_DRAIN_S": "5",
-            "VLLM_EXTRA_ARGS": "--kv-cache-memory-bytes 1M",
-            **environ,
-        }
-        with self.output.open("wb") as out, self.errors.open("wb") as err:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "launcher"], env=self.environ, stdout=out, stderr=err
-            )
-
-    def pids(self) -> list[int]:
-        assert until(
-            lambda: self.pids_file.exists() and len(self.pids_file.read_text().split()) == 2
-        )
-        return [int(pid) for pid in self.pids_file.read_text().split()]
-
-    def status(self, path: str = "/") -> dict[str, Any]:
-        url = f"http://127.0.0.1:{self.status_port}{path}"
-        try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                value: dict[str, Any] = json.load(answer)
-                return value
-        except urllib.error.URLError:
-            return {}
-
-    def wait_for(self, phase: str) -> dict[str, Any]:
-        assert until(lambda: self.status().get("phase") == phase), self.errors.read_text()
-        return self.status()
-
-    def ended(self, seconds: float = 30) -> int:
-        return self.process.wait(seconds)
-
-    def last_error(self) -> str:
-        return self.errors.read_text().splitlines()[-1]
-
-    def leaves_nothing(self) -> bool:
-        return until(lambda: not any(alive(pid) for pid in self.pids()), 5)
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Launcher]]:
-    started: list[Launcher] = []
-
-    def begin(script: str, **environ: str) -> Launcher:
-        started.append(Launcher(tmp_path, script, **environ))
-        return started[-1]
-
-    yield begin
-    for launcher in started:
-        launcher.process.kill()  # its guard ends the rest
-        launcher.process.wait()
-
-
-Start = Callable[..., Launcher]
 
 
 def test_a_whole_life(start: Start) -> None:
@@ -122,7 +24,11 @@ def test_a_whole_life(start: Start) -> None:
     assert status["ready"] is True
     assert status["served_model_names"] == ["Tiny", "default"]
     assert status["engine_version"] == "0.24.0"
-    assert status["kv_cache"] == {"tokens": 1_930_480, "usage": 0.25}
+    assert status["kv_cache"] == {
+        "tokens": 1_930_480, "usage": 0.25, "predicted_tokens": None, "difference": None,
+    }  # fmt: skip
+    assert 0 < status["start"]["seconds"] < 60
+    assert (status["debug"], status["api_servers"]) == (False, 1)
     assert (status["max_num_seqs"], status["running"], status["waiting"]) == (64, 3, 1)
     assert (status["prompt_tokens_total"], status["generation_tokens_total"]) == (37, 8)
     assert status["graphs"]["verdict"] == "not applicable"
