@@ -42,6 +42,10 @@ def test_it_serves_and_stops(engine_python: str, tmp_path: Path) -> None:
         assert status["served_model_names"] == ["SmolLM2-135M-Instruct", "default"]
         assert status["kv_cache"]["tokens"] == 46_592
         assert status["engine_version"]
+        assert status["graphs"]["verdict"] == "not applicable"
+        assert "CPU" in status["graphs"]["reason"]
+        assert status["start"]["seconds"] > 1
+        assert status["start"]["compile_cache"] is None  # eager: nothing is compiled
         children = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children")
         guard, engine = sorted(map(int, children.read_text().split()))[:2]
         environ = Path(f"/proc/{engine}/environ").read_bytes()

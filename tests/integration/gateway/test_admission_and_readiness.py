@@ -123,7 +123,7 @@ def test_the_hold_ends_with_the_phase(start: Start) -> None:
 
 
 def test_the_status_tells_what_the_launcher_tells(start: Start) -> None:
-    """Graphs, debug mode and the start come from the launcher, whole; null where it says nothing."""
+    """Graphs, debug mode and the start come from the launcher, whole; null without."""
     told = {
         "phase": "ready",
         "ready": True,
