@@ -8,7 +8,7 @@ Each row imports from those below it, and from its own where it has to:
     lifecycle  doctor  chat                              the other verbs
     local  compose                                       the two kinds of stack, one interface
     programs  supervisor  ports  containers              their parts
-    wait  status  canary                                 what is asked through nginx
+    wait  status  canary  caller                         what is asked through nginx
     init  keys  setup  engine_env  envcheck              files, environments
     checks  filechecks  facts  mode  nginx  venv  pins   judges and readers
     config  envfile  registry  template  http  lock  reasons  restrictions

@@ -13,6 +13,7 @@ import sys
 from contextlib import nullcontext
 
 from stackctl import (
+    caller,
     chat,
     doctor,
     engine_env,
@@ -152,7 +153,8 @@ def _pin(args: argparse.Namespace, layout: Layout, console: Console) -> int:
 def _chat(args: argparse.Namespace, layout: Layout, console: Console) -> int:
     given = {"temperature": args.temperature, "max_tokens": args.max_tokens}
     options = {name: value for name, value in given.items() if value is not None}
-    talk = chat.Chat(settings.read(layout).url, keys.usable(layout), options)
+    key = caller.usable(layout)
+    talk = chat.Chat(settings.read(layout).url, key.key if key else None, options)
     if args.message or not sys.stdin.isatty():
         text = " ".join(args.message) or sys.stdin.read()
         chat.answer(talk, [{"role": "user", "content": text}], console)

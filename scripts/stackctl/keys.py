@@ -137,19 +137,6 @@ def _public(record: Record) -> dict[str, object]:
     }
 
 
-def usable(layout: Layout) -> str | None:
-    """A key for our own canary and chat, stored in full and good for any model: one without limits
-    before one with, `default` before others.
-    """
-    records = load(layout.api_keys)
-    free = [r for r in records if isinstance(r.get("key"), str) and not r.get("models")]
-    lasting = [r for r in free if "expires" not in r or r.get("name") == DEFAULT_NAME]
-    ordered = sorted(
-        lasting, key=lambda r: (not LARGEST.keys().isdisjoint(r), r.get("name") != DEFAULT_NAME)
-    )
-    return str(ordered[0]["key"]) if ordered else None
-
-
 def write(path: Path, records: list[Record]) -> None:
     body = "\n".join(_table(record) for record in records)
     envfile.write_atomically(path, f"{HEADER}\n{body}", FILE_MODE)

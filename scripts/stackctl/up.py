@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from typing import Any
 
-from stackctl import canary, doctor, facts, http, init, keys, lifecycle, mode, wait
+from stackctl import caller, canary, doctor, facts, http, init, lifecycle, mode, wait
 from stackctl import config as settings
 from stackctl.config import Config
 from stackctl.console import Console
@@ -37,8 +37,8 @@ def up(layout: Layout, console: Console, timeout_s: float | None) -> int:
     stack = lifecycle.stack_of(layout, config, chosen)
     status = _bring_up(stack, config.url, console, timeout_s or lifecycle.READY_S[chosen])
     mode.record(layout.mode_file, chosen, ready=True)
-    reply, counted = _canary(layout, config, status)
-    _final_screen(console, config, chosen, status, reply, counted)
+    asked = _canary(layout, config, status, console)
+    _final_screen(console, config, chosen, status, asked)
     console.line(f"ready after {time.monotonic() - began:.0f} s. Next: make chat")
     return 0
 
@@ -97,16 +97,22 @@ def _nothing(*_: object) -> None:
     """Not SIG_IGN: programs that are started meanwhile would inherit that."""
 
 
-def _canary(
-    layout: Layout, config: Config, status: Mapping[str, Any]
-) -> tuple[canary.Reply | None, str]:
-    key = keys.usable(layout)
-    if key is None:
-        return None, "no key without limits is stored in full, so the test question was left out"
-    before = canary.generated(http.get(config.url, "/status").body)
-    reply = canary.ask(config.url, key)
-    canary.judge(reply, str(status.get("model") or ""))
-    return reply, canary.counted(config.url, before, reply)
+def _canary(layout: Layout, config: Config, status: Mapping[str, Any], console: Console) -> str:
+    """What was asked and answered, as a line of the last screen. Raises StackError."""
+    served = [str(name) for name in status.get("served_model_names") or []]
+    asker = caller.usable(layout, served)
+    if asker is None:
+        return "left out: no key for this model is stored in full"
+    before = http.get(config.url, "/status").body
+    reply = canary.ask(config.url, asker.key, asker.model)
+    if isinstance(reply, str):
+        return reply
+    warning = canary.judge(reply, str(status.get("model") or ""))
+    counted = canary.counted(config.url, before, reply)
+    if warning:
+        console.line(f"  warning: {warning}")
+    speed = f"{reply.tokens} tokens, {counted}, {reply.tokens_per_second:.0f} tok/s"
+    return f"{reply.asked}  ->  {reply.text[:120]}  ({speed})"
 
 
 def _final_screen(
@@ -114,17 +120,10 @@ def _final_screen(
     config: Config,
     chosen: mode.Mode,
     status: Mapping[str, Any],
-    reply: canary.Reply | None,
-    counted: str,
+    asked: str,
 ) -> None:
     graphs = status.get("graphs") or {}
-    if reply:
-        console.line(
-            f"asked:  {canary.QUESTION}  ->  {reply.text[:120]}"
-            f"  ({reply.completion_tokens} tokens, {counted}, {reply.tokens_per_second:.0f} tok/s)"
-        )
-    else:
-        console.line(f"asked:  {counted}")
+    console.line(f"asked:  {asked}")
     console.line(f"url:    {config.url}/v1   key: scripts/stack key show default")
     console.line(
         f"model:  {status.get('model')}  as {', '.join(status.get('served_model_names') or [])}"

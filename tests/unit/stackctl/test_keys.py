@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from common.checkout import Checkout
-from stackctl import keys
+from stackctl import caller, keys
 from stackctl.errors import StackError
 from stackctl.layout import Layout
 from stackctl.restrictions import Restrictions, parse_expiry
@@ -78,7 +78,7 @@ def test_refusals(layout: Layout) -> None:
     keys.write(layout.api_keys, [{"name": "digest", "sha256": "00"}])
     with pytest.raises(StackError, match="only the sha256"):
         keys.show(layout, "digest")
-    assert keys.usable(layout) is None
+    assert caller.usable(layout) is None
 
 
 def test_names_and_keys_are_those_the_gateway_takes(layout: Layout) -> None:
@@ -107,24 +107,34 @@ def test_an_empty_file_takes_a_first_key(layout: Layout) -> None:
     assert keys.listing(layout)[0]["name"] == "first"
 
 
-def test_canary_prefers_the_default_key(layout: Layout) -> None:
-    keys.write(
-        layout.api_keys,
-        [
-            {"name": "a", "key": "sk-a", "models": ["x"]},
-            {"name": "b", "key": "sk-b"},
-            {"name": "default", "key": "sk-d"},
-        ],
-    )
-    assert keys.usable(layout) == "sk-d"
+DAY = datetime.timedelta(days=1)
+NOW = datetime.datetime.now(datetime.UTC)
+DEFAULT: keys.Record = {"name": "default", "key": "sk-d"}
+B: keys.Record = {"name": "b", "key": "sk-b"}
 
 
-def test_canary_rather_takes_a_key_without_limits(layout: Layout) -> None:
-    default: keys.Record = {"name": "default", "key": "sk-d", "requests_per_minute": 1}
-    keys.write(layout.api_keys, [default, {"name": "b", "key": "sk-b"}])
-    assert keys.usable(layout) == "sk-b"
-    keys.write(layout.api_keys, [{"name": "b", "key": "sk-b", "max_concurrency": 1}, default])
-    assert keys.usable(layout) == "sk-d"
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ([{"name": "a", "key": "sk-a", "models": ["x"]}, B, DEFAULT], ("sk-d", None)),
+        ([{**DEFAULT, "requests_per_minute": 1}, B], ("sk-b", None)),
+        ([{**B, "max_concurrency": 1}, {**DEFAULT, "max_concurrency": 1}], ("sk-d", None)),
+        ([{**DEFAULT, "models": ["other", "M"]}], ("sk-d", "M")),
+        ([{**DEFAULT, "models": ["other"]}], None),
+        ([{**DEFAULT, "models": ["M"]}, {**B, "tokens_per_minute": 9}], ("sk-b", None)),
+        ([{**DEFAULT, "expires": NOW - DAY}, B], ("sk-b", None)),
+        ([{**DEFAULT, "expires": NOW + DAY}, B], ("sk-b", None)),
+        ([{**DEFAULT, "expires": NOW.date()}], ("sk-d", None)),
+        ([{**DEFAULT, "expires": NOW.date() - DAY}], None),
+        ([{"name": "c", "sha256": "00" * 32}], None),
+    ],
+)
+def test_which_key_the_canary_asks_with(
+    layout: Layout, records: list[keys.Record], expected: tuple[str, str | None] | None
+) -> None:
+    keys.write(layout.api_keys, records)
+    found = caller.usable(layout, ["M", "default"])
+    assert found == (caller.Caller(*expected) if expected else None)
 
 
 def test_a_new_key_alone_is_the_output(checkout: Checkout) -> None:

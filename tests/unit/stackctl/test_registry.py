@@ -47,9 +47,11 @@ def served(script: Script) -> Iterator[tuple[str, list[Asked]]]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
-        yield f"127.0.0.1:{server.server_port}", asked
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"127.0.0.1:{server.server_port}", asked
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def guarded(question: Asked, host: str) -> Answer:

@@ -1,4 +1,4 @@
-"""What people read: status, the canary's judgement, the chat stream, progress, log tails."""
+"""What people read: status, the chat stream, progress, log tails."""
 
 import io
 import threading
@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from stackctl import canary, chat, config, lifecycle, local, ports, reasons, status, wait
+from stackctl import chat, config, lifecycle, local, ports, reasons, status, wait
 from stackctl.console import Console
 from stackctl.errors import StackError
 from stackctl.layout import Layout
@@ -37,29 +37,6 @@ def test_screen_of_a_running_stack() -> None:
     text = "\n".join(status.screen(report, 209.5))
     for words in ("25.4 % of 908,560 tokens", "3 running, 0 waiting", "tokens/s  210", "in force"):
         assert words in text
-
-
-ANSWER = {"choices": [{"message": {"content": "The capital\nis Paris."}}]}
-
-
-def test_canary_reads_and_judges() -> None:
-    reply = canary.parse({**ANSWER, "usage": {"completion_tokens": 8}}, 2.0)
-    assert reply.text == "The capital is Paris."
-    assert reply.tokens_per_second == 4.0
-    canary.judge(reply, "SmolLM2-135M-Instruct")
-    wrong = canary.Reply("!!!!!!!!", 8, 1.0)
-    canary.judge(wrong, "some/unknown-model")
-    with pytest.raises(StackError, match="Paris"):
-        canary.judge(wrong, "meta-llama/Llama-3.1-8B-Instruct")
-    with pytest.raises(StackError, match="no tokens"):
-        canary.judge(canary.Reply("Paris", 0, 1.0), "x")
-    with pytest.raises(StackError, match="without choices or usage"):
-        canary.parse({"choices": []}, 1.0)
-
-
-def test_canary_of_a_stack_that_is_gone() -> None:
-    with pytest.raises(StackError, match=r"answered with 0: .*refused"):
-        canary.ask(NOBODY, "sk-x")
 
 
 def test_chat_stream() -> None:
