@@ -43,6 +43,9 @@ def parser() -> argparse.ArgumentParser:
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     start = verbs.add_parser("up", help="check, start, follow, ask one question")
     start.add_argument("--timeout", type=float, metavar="S", help="seconds until it must be ready")
+    start.add_argument(
+        "--debug", action="store_true", help="this start alone: eager, blocking, verbose; slow"
+    )
     verbs.add_parser("down", help="stop everything; keys, models and caches stay")
     state = verbs.add_parser("status", help="one screen: model, phase, graphs, KV cache, requests")
     state.add_argument("--json", action="store_true")
@@ -104,7 +107,7 @@ def run(args: argparse.Namespace, layout: Layout, console: Console) -> int:
 
 
 def _up(args: argparse.Namespace, layout: Layout, console: Console) -> int:
-    return up.up(layout, console, args.timeout)
+    return up.up(layout, console, args.timeout, debug=args.debug)
 
 
 def _down(_: argparse.Namespace, layout: Layout, console: Console) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from stackctl import process
+from stackctl import names, process
 from stackctl.console import Console
 from stackctl.containers import LASTING, Containers, Watch, argv
 from stackctl.errors import FAILED, USAGE, StackError
@@ -17,8 +17,9 @@ LONG_S = 900.0  # a stop waits for answers that run
 class ComposeStack:
     """The stack of one checkout in Docker."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, *, debug: bool = False) -> None:
         self._layout = layout
+        self._debug = {names.DEBUG: "1"} if debug else {}
         self._containers = Containers(layout.root)
 
     # ---- what `up` does, in its order ----
@@ -78,6 +79,7 @@ class ComposeStack:
             argv("up", "--detach", "--no-build", "--remove-orphans"),
             _unseen,
             log=self._layout.logs / "compose-up.log",
+            env=process.clean_env(self._debug),
             cwd=self._layout.root,
         )
         if done.rc != 0:

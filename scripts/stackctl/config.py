@@ -16,11 +16,13 @@ DEFAULT_TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 
 @dataclass(frozen=True)
 class Config:
-    """`file` is .env alone; `values` what is in force, without empty and blank ones (= unset)."""
+    """`file` is .env alone; `values` what is in force, without empty and blank ones (= unset).
+    `debug` is for the one start that asked for it, so that no file ever says it."""
 
     file: envfile.EnvFile | None
     values: Mapping[str, str]
     environment: Mapping[str, str]
+    debug: bool = False
 
     def get(self, name: str, default: str = "") -> str:
         return self.values.get(name, default)

@@ -18,6 +18,7 @@ def launcher_values(layout: Layout, config: Config, mode: Mode) -> list[Check]:
             "PYTHONPATH": str(layout.launcher_parent),
             "ENGINE_DEVICE": "cuda" if mode == "gpu" else "cpu",
             **config.subset(names.LAUNCHER),
+            **({names.DEBUG: "1"} if config.debug else {}),
         },
         cwd=layout.root,
     )

@@ -14,7 +14,7 @@ def env_names(file: EnvFile | None, environment: dict[str, str]) -> list[Check]:
     """Unknown names, in .env and (GATEWAY_* only) in the environment."""
     if file is None:
         return [Check("env", "fail", "no .env", "the settings", "make init")]
-    strays = [name for name in environment if name.startswith("GATEWAY_")]
+    strays = [n for n in environment if n.startswith("GATEWAY_") or n == names.DEBUG]
     unknown = [name for name in [*file.values, *strays] if not names.is_known(name)]
     bad = [
         _unknown(name, ".env" if name in file.values else "the environment")
@@ -26,6 +26,10 @@ def env_names(file: EnvFile | None, environment: dict[str, str]) -> list[Check]:
 def _unknown(name: str, where: str) -> Check:
     close = names.nearest(name)
     fix = f"did you mean {close}?" if close else "remove it"
+    if name == names.DEBUG:
+        fix = "remove it; scripts/stack up --debug is for one start"
+        wanted = "no debug mode that is left on"
+        return Check("env", "fail", f"{name} in {where}", wanted, fix)
     if name in {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}:
         fix = "put the token into secrets/hf_token and remove the line"
     return Check("env", "fail", f"unknown name {name} in {where}", "a name of .env.example", fix)

@@ -33,7 +33,11 @@ def mode_in_force(layout: Layout, config: Config) -> Mode:
 
 
 def stack_of(layout: Layout, config: Config, chosen: Mode) -> Stack:
-    return LocalStack(layout, config) if chosen == "local" else ComposeStack(layout)
+    return (
+        LocalStack(layout, config)
+        if chosen == "local"
+        else ComposeStack(layout, debug=config.debug)
+    )
 
 
 def leave_other_mode(layout: Layout, config: Config, chosen: Mode, console: Console) -> None:

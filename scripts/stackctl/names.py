@@ -50,6 +50,8 @@ GATEWAY_WIRING = (
 )
 GATEWAY = GATEWAY_WIRING + GATEWAY_TUNABLE
 STACK = ("STACK_MODE", "NGINX_BIND", "NGINX_PORT", "VLLM_IMAGE", "HF_ENDPOINT", "TORCH_CPU_INDEX")
+# For one start alone: `up --debug` sets it, no file and no shell may.
+DEBUG = "ENGINE_DEBUG"
 PROXY = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
 PROXIES = PROXY + tuple(name.lower() for name in PROXY)
 DOCUMENTED = LAUNCHER + STACK + GATEWAY + ("COMPOSE_FILE",)

@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from stackctl import names
+
 NOT_FOUND = 127
 TIMED_OUT = 124
 END_S = 10.0
 SILENCE_S = 1.0
+OURS_ALONE = frozenset({"PYTHONPATH", names.DEBUG})
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,9 @@ class Result:
 
 
 def clean_env(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Our environment without the PYTHONPATH that scripts/stack set for this program alone."""
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    """Our environment without the PYTHONPATH that scripts/stack set for this program alone, and
+    without a debug mode left in a shell."""
+    env = {name: value for name, value in os.environ.items() if name not in OURS_ALONE}
     env.update(extra or {})
     return env
 

@@ -21,7 +21,8 @@ DRAIN_S = 60  # the launcher's and gateway's own defaults
 MAX_BODY = "33554432"  # the gateway's default
 NO_ORIGINS = "none"  # a template's value is never empty
 STOP_MARGIN_S = 20
-ENGINE_CODE = ("launcher", "graphproof")  # packages that run in the engine's environment
+# What runs in the engine's environment besides vLLM, below docker/engine.
+ENGINE_CODE = ("launcher", "graphproof", "fit", "versions.toml")
 # In the order of starting; supervisor stops in the reverse one: nginx takes no more requests
 # first, the engine goes last.
 ORDER = ("vllm", "gateway", "nginx")
@@ -108,6 +109,7 @@ def engine(layout: Layout, config: Config, ports: Ports) -> Program:
         "ENGINE_STATUS_PORT": str(ports.engine_status),
         "ENGINE_DRAIN_S": config.get("GATEWAY_DRAIN_S", str(DRAIN_S)),
         "HF_HUB_OFFLINE": "1",
+        **({names.DEBUG: "1"} if config.debug else {}),
     }
     code = [layout.launcher_parent / name for name in ENGINE_CODE]
     inputs = digest(*code, layout.engine_lock, layout.manifest)

@@ -4,11 +4,13 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from http.client import HTTPException
 from typing import Any
 
 from stackctl import caller, canary, doctor, facts, http, init, lifecycle, mode, wait
 from stackctl import config as settings
+from stackctl import status as status_screen
 from stackctl.config import Config
 from stackctl.console import Console
 from stackctl.errors import FAILED, StackError
@@ -18,17 +20,19 @@ from stackctl.lifecycle import Stack
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
-def up(layout: Layout, console: Console, timeout_s: float | None) -> int:
+def up(layout: Layout, console: Console, timeout_s: float | None, *, debug: bool = False) -> int:
     """The verb. Returns the exit status; raises StackError with the reason."""
     began = time.monotonic()
     if init.is_needed(layout):
         for made in init.make(layout):
             console.line(f"  made {made}")
     layout.models.mkdir(parents=True, exist_ok=True)
-    config = settings.read(layout)
+    config = replace(settings.read(layout), debug=debug)
     host = facts.read_host()
     chosen = mode.decide(config.get("STACK_MODE"), host.engine, host.gpus)
     console.line(f"mode: {chosen}{_because(config, chosen)}")
+    if debug:
+        console.line(f"DEBUG: {status_screen.DEBUG}")
     if not doctor.preflight(console, doctor.examine(layout, config, host, chosen)):
         return FAILED
     lifecycle.leave_other_mode(layout, config, chosen, console)
@@ -122,13 +126,18 @@ def _final_screen(
     status: Mapping[str, Any],
     asked: str,
 ) -> None:
-    graphs = status.get("graphs") or {}
     console.line(f"asked:  {asked}")
     console.line(f"url:    {config.url}/v1   key: scripts/stack key show default")
     console.line(
         f"model:  {status.get('model')}  as {', '.join(status.get('served_model_names') or [])}"
     )
-    console.line(f"graphs: {graphs.get('verdict', 'unknown')}  {graphs.get('reason', '')}".rstrip())
+    console.line(f"graphs: {status_screen.graphs(status)}")
+    tokens, began = status_screen.kv_tokens(status), status_screen.start(status)
+    if tokens or began:
+        parts = (tokens and f"KV cache of {tokens}", began and f"start in {began}")
+        console.line(f"engine: {'; '.join(filter(None, parts))}")
+    if status.get("debug"):
+        console.line(f"DEBUG:  {status_screen.DEBUG}")
     if config.bind in {"127.0.0.1", "::1"}:
         console.line("open:   this host only; NGINX_BIND=0.0.0.0 in .env opens it to the network")
     elif chosen != "local":

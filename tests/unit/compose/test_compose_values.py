@@ -124,3 +124,11 @@ def test_proxies_reach_builds_and_the_download_only(render: Render) -> None:
     assert rendered.service("gateway")["build"]["args"]["HTTPS_PROXY"] == "http://proxy:3128"
     for name in ("nginx", "gateway", "vllm"):
         assert "HTTPS_PROXY" not in rendered.environment(name), name
+
+
+def test_debug_comes_from_the_call_and_to_the_engine_alone(render: Render) -> None:
+    rendered = render(overriding={"ENGINE_DEBUG": "1"})
+    seen = [
+        name for name in rendered.model["services"] if "ENGINE_DEBUG" in rendered.environment(name)
+    ]
+    assert seen == ["vllm"]

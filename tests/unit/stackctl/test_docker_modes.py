@@ -139,6 +139,52 @@ def test_an_unchanged_build_keeps_its_digest(checkout: Checkout, fake: Fake) -> 
     assert not any(line.startswith("PYTHONPATH=") for line in environment)
 
 
+def test_debug_is_for_one_start(checkout: Checkout, fake: Fake, front: int) -> None:
+    seen = checkout.home / "environment"
+    rows = [json.loads(line) for line in RUNNING.splitlines()]
+    published = [{**row, "Publishers": [{"PublishedPort": front}]} for row in rows]
+    fake(
+        "docker",
+        [
+            *host(checkout),
+            (["compose", "--progress"], 0, "", ""),
+            CHECKED,
+            (["compose", "run"], 0, "model: ready: M in /m\n", ""),
+            (["compose", "up"], 0, "", ""),
+            (["compose", "ps"], 0, "\n".join(map(json.dumps, published)), ""),
+        ],
+    )
+    known = (checkout.bin / "docker").read_text().removeprefix("#!/bin/sh\n")
+    note = f'case "$*" in *" up "*) env >> {seen} ;; esac\n'
+    checkout.program("docker", f"#!/bin/sh\n{note}{known}")
+    checkout.set_env(NGINX_PORT=str(front))
+    STATUS["debug"] = True
+    try:
+        done = checkout.stack("up", "--debug")
+    finally:
+        del STATUS["debug"]
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("slow on purpose; end it with make up") == 2  # first and last
+    assert "ENGINE_DEBUG=1" in seen.read_text().splitlines()
+    seen.unlink()
+    done = checkout.stack("up")
+    assert (done.returncode, "DEBUG" in done.stdout) == (0, False)
+    assert "ENGINE_DEBUG" not in seen.read_text()
+
+
+@pytest.mark.parametrize("where", [".env", "the environment"])
+def test_debug_is_no_setting(checkout: Checkout, where: str) -> None:
+    shell = {"STACK_MODE": "local"}
+    if where == ".env":
+        checkout.set_env(ENGINE_DEBUG="1")
+    else:
+        shell["ENGINE_DEBUG"] = "1"
+    done = checkout.stack("up", env=shell)
+    assert done.returncode == 1
+    assert f"found ENGINE_DEBUG in {where}; wanted no debug mode that is left on" in done.stderr
+    assert "scripts/stack up --debug is for one start" in done.stderr
+
+
 @pytest.mark.parametrize("step", ["run", "up"])
 def test_a_gpu_that_docker_cannot_hand_over(checkout: Checkout, fake: Fake, step: str) -> None:
     said = 'Error response from daemon: could not select device driver "nvidia"\n'

@@ -38,6 +38,21 @@ def test_a_setting_changes_only_its_program(tmp_path: Path) -> None:
     assert programs.front(layout, before) == programs.front(layout, after)
 
 
+def test_debug_restarts_the_engine_alone_and_is_in_no_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = Layout(tmp_path)
+    plain = settings(layout)
+    debug = replace(plain, debug=True)
+    assert programs.engine(layout, debug, PORTS).env["ENGINE_DEBUG"] == "1"
+    assert "ENGINE_DEBUG" not in programs.engine(layout, plain, PORTS).env
+    assert programs.gateway(layout, debug, PORTS) == programs.gateway(layout, plain, PORTS)
+    monkeypatch.setenv("ENGINE_DEBUG", "1")  # left in a shell, it reaches no program
+    assert "ENGINE_DEBUG" not in process.clean_env()
+    shell = config.read(layout, {"ENGINE_DEBUG": "1"})
+    assert "ENGINE_DEBUG" not in programs.engine(layout, shell, PORTS).env
+
+
 def test_compose_path_of_a_model_is_the_same_folder_here(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     chosen = settings(layout, MODEL="/models/mine")

@@ -39,6 +39,76 @@ def test_screen_of_a_running_stack() -> None:
         assert words in text
 
 
+FULL = {
+    "mode": "gpu", "url": "u", "phase": "ready", "message": "", "model": "M", "running": 3,
+    "served_model_names": ["M", "default"], "engine_version": "0.33.0", "waiting": 0,
+    "services": {"vllm": "running"}, "debug": False, "api_servers": 4,
+    "start": {"seconds": 92.4, "compile_cache": "cold"},
+    "kv_cache": {
+        "tokens": 908560, "usage": 0.254, "predicted_tokens": 915000, "difference": 0.0071,
+    },
+    "graphs": {
+        "verdict": "partly", "reason": "PIECEWISE alone", "fix": "another backend",
+        "decode_without_graph": {
+            "steps_share": 0.0123, "tokens_share": 0.2, "largest_batch_tokens": 1640,
+        },
+    },
+}  # fmt: skip
+
+
+def test_screen_of_an_engine_that_tells_all() -> None:
+    lines = status.screen(FULL, 0.0)
+    assert "engine    vLLM 0.33.0, 4 API servers" in lines
+    assert "start     92 s, compile cache cold" in lines
+    assert "kv cache  25.4 % of 908,560 tokens, predicted 915,000 (+0.7 %)" in lines
+    assert (
+        "graphs    partly (PIECEWISE alone); fix: another backend; 1.2 % of decode steps without"
+        " a graph (20.0 % of their tokens, the largest with 1,640 tokens)"
+    ) in lines
+    assert not any("DEBUG" in line for line in lines)
+
+
+def test_debug_is_the_first_line() -> None:
+    first = status.screen({**FULL, "debug": True}, 0.0)[0]
+    assert first.startswith("DEBUG     eager")
+    assert first.endswith("slow on purpose; end it with make up")
+
+
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (None, ""),
+        ({"steps_share": None, "tokens_share": None, "largest_batch_tokens": None}, ""),
+        ({"steps_share": 0.0, "tokens_share": 0.0, "largest_batch_tokens": None}, ""),
+        ({"steps_share": 0.00002}, "; under 0.1 % of decode steps without a graph"),
+    ],
+)
+def test_graphs_that_all_decode_steps_had(share: object, words: str) -> None:
+    told = {"verdict": "in force", "reason": "", "decode_without_graph": share}
+    assert status.graphs({"graphs": told}) == f"in force{words}"
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"tokens": None, "usage": None}, ""),
+        ({"tokens": 1000}, "1,000 tokens"),
+        ({"tokens": 1000, "predicted_tokens": None, "difference": None}, "1,000 tokens"),
+        ({"tokens": 1000, "predicted_tokens": 960, "difference": -0.04},
+         "1,000 tokens, predicted 960 (-4.0 %)"),
+    ],
+)  # fmt: skip
+def test_kv_cache_as_far_as_it_is_known(told: object, words: str) -> None:
+    assert status.kv_tokens({"kv_cache": told}) == words
+
+
+def test_an_older_launcher_leaves_lines_out() -> None:
+    assert status.start({"start": None}) == status.start({}) == ""
+    assert status.start({"start": {"seconds": 4.6, "compile_cache": None}}) == "5 s"
+    report = status.gather(NOBODY, "gpu", {})
+    assert [report[name] for name in status.MORE] == [None, None, None]
+
+
 def test_chat_stream() -> None:
     lines = [
         ": heartbeat", "", 'data: {"choices":[{"delta":{"role":"assistant"}}]}',
