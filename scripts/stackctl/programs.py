@@ -22,7 +22,13 @@ MAX_BODY = "33554432"  # the gateway's default
 NO_ORIGINS = "none"  # a template's value is never empty
 STOP_MARGIN_S = 20
 # What runs in the engine's environment besides vLLM, below docker/engine.
-ENGINE_CODE = ("launcher", "graphproof", "fit", "versions.toml")
+ENGINE_CODE = (
+    "launcher",
+    "graphproof",
+    "graphproof-0.1.0.dist-info/entry_points.txt",
+    "fit",
+    "versions.toml",
+)
 # In the order of starting; supervisor stops in the reverse one: nginx takes no more requests
 # first, the engine goes last.
 ORDER = ("vllm", "gateway", "nginx")

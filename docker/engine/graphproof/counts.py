@@ -59,14 +59,18 @@ def create(path: Path) -> memoryview:
     with path.open("w+b") as file:
         file.write(bytes(BYTES))
         file.flush()
-        return memoryview(mmap.mmap(file.fileno(), BYTES)).cast("Q")
+        return mapped(file.fileno())
+
+
+def mapped(descriptor: int) -> memoryview:
+    """The numbers of an open file of the right size, to read and to write. Raises OSError."""
+    return memoryview(mmap.mmap(descriptor, BYTES)).cast("Q")
 
 
 def view(path: Path) -> memoryview:
     """The numbers of a file as they change. Raises OSError, and ValueError for another size."""
     with path.open("rb") as file:
-        mapped = mmap.mmap(file.fileno(), BYTES, access=mmap.ACCESS_READ)
-    return memoryview(mapped).cast("Q")
+        return memoryview(mmap.mmap(file.fileno(), BYTES, access=mmap.ACCESS_READ)).cast("Q")
 
 
 def engines(folder: Path) -> list[Path]:

@@ -57,6 +57,9 @@ class WorkerReport:
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
+    def with_error(self, error: str) -> "WorkerReport":
+        return dataclasses.replace(self, error=error)
+
     @classmethod
     def from_json(cls, text: str) -> "WorkerReport":
         """Raises ReportError for anything that to_json would not write."""

@@ -175,6 +175,9 @@ def test_the_share_without_graphs(counts: Counts, word: str) -> None:
     if counts.largest_eager_decode_tokens:
         assert "50 of 1000 decode steps (5%)" in judged.reason
         assert "with 700 tokens" in judged.reason
+        assert "--max-cudagraph-capture-size 700" in judged.fix
+    elif word == "partly":
+        assert "--max-cudagraph-capture-size" not in judged.fix
 
 
 def test_prompts_without_graphs_are_normal() -> None:
