@@ -1,11 +1,16 @@
-"""`python3 -m launcher.healthcheck`: exit 0 when the engine answers /health with 200."""
+"""`python3 -m launcher.healthcheck`: exit 0 when the engine answers /health with 200 and serves.
 
+An engine that is refused for want of CUDA graphs answers, too, until it has stopped.
+"""
+
+import json
 import os
 import sys
 from collections.abc import Mapping
 
 from launcher import metrics
-from launcher.settings import SettingsError, load
+from launcher.settings import Settings, SettingsError, load
+from launcher.state import SERVES
 
 
 def main(environ: Mapping[str, str]) -> int:
@@ -15,12 +20,27 @@ def main(environ: Mapping[str, str]) -> int:
     except SettingsError as error:
         sys.stderr.write(error.lines[0] + "\n")
         return 1
+    found = _health(settings) or _refused(settings)
+    if found:
+        sys.stderr.write(f"engine: {found}\n")
+    return 1 if found else 0
+
+
+def _health(settings: Settings) -> str | None:
     answer = metrics.get(metrics.reachable(settings.host), settings.port, "/health", timeout_s=5.0)
     if answer and answer[0] == 200:
-        return 0
+        return None
     found = f"HTTP {answer[0]}" if answer else "no answer"
-    sys.stderr.write(f"engine: {found} from /health on port {settings.port}\n")
-    return 1
+    return f"{found} from /health on port {settings.port}"
+
+
+def _refused(settings: Settings) -> str | None:
+    host, port = metrics.reachable(settings.host), settings.status_port
+    answer = metrics.get(host, port, "/status", timeout_s=5.0)
+    if not answer or answer[0] != 200:
+        return f"no status from the launcher on port {port}"
+    told = json.loads(answer[1])
+    return None if told["phase"] in SERVES else f"{told['phase']}: {told['message']}"
 
 
 if __name__ == "__main__":

@@ -3,18 +3,25 @@
 from collections.abc import Mapping
 
 from launcher import configfile, graphs
+from launcher.given import ConfigFile
 from launcher.graphs import Finding
 from launcher.preflight import NotFitError
 from launcher.settings import Settings
 
 
-def ruled_out(settings: Settings, environ: Mapping[str, str]) -> tuple[Finding, ...]:
-    """Settings that leave no CUDA graph, those in the file of --config among them. Raises
-    NotFitError where graphs are required, or where that file can't be read."""
+def config_file(settings: Settings) -> ConfigFile | None:
+    """The file of --config. Raises NotFitError where it can't be read."""
     try:
-        file = configfile.read(settings.extra_args)
+        return configfile.read(settings.extra_args)
     except configfile.ConfigFileError as error:
         raise NotFitError((str(error),)) from error
+
+
+def ruled_out(
+    settings: Settings, environ: Mapping[str, str], file: ConfigFile | None
+) -> tuple[Finding, ...]:
+    """Settings that leave no CUDA graph, those in `file` among them. Raises NotFitError where
+    graphs are required."""
     found = graphs.ruled_out(settings.compilation_config, settings.extra_args, environ, file)
     if found and settings.require_cuda_graphs and settings.device == "cuda":
         raise NotFitError(tuple(graphs.refusal(finding) for finding in found))

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from launcher import (
     argv,
-    configfile,
     exposition,
     graphs,
     life,
@@ -27,6 +26,7 @@ from launcher import (
     workers,
 )  # fmt: skip
 from launcher.console import say
+from launcher.given import ConfigFile
 from launcher.life import Ended, Events, Signalled
 from launcher.manifest import Manifest
 from launcher.phases import Progress
@@ -75,7 +75,8 @@ def _prepared(
     settings: Settings, environ: Mapping[str, str], events: Events, began: float
 ) -> _Start:
     fetched = preflight.fetched_model(settings)
-    ruled_out = required.ruled_out(settings, environ)
+    file = required.config_file(settings)
+    ruled_out = required.ruled_out(settings, environ, file)
     for note in graphs.notes(environ):
         say(f"note: {note}")
     now = time.time()
@@ -92,12 +93,13 @@ def _prepared(
         debug=settings.debug,
     )
     state = State(snapshot, time.time, lambda: time.monotonic() - began, _announcer(settings))
-    prover = Prover(proofdir.choose(environ), _workers(settings), settings.device, time.monotonic)
+    prover = Prover(
+        proofdir.choose(environ), _workers(settings, file), settings.device, time.monotonic
+    )
     return _Start(settings, environ, fetched, state, prover, events)
 
 
-def _workers(settings: Settings) -> int | None:
-    file = configfile.read(settings.extra_args)
+def _workers(settings: Settings, file: ConfigFile | None) -> int | None:
     given = (*(file.arguments if file else ()), *settings.extra_args)
     return workers.expected(settings.tensor_parallel_size, given)
 

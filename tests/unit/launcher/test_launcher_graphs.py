@@ -202,12 +202,13 @@ def test_the_file_is_refused_before_anything_starts(tmp_path: Path) -> None:
     path.write_text("enforce-eager: true\n")
     environ = {"VLLM_EXTRA_ARGS": f"--config {path}"}
     with pytest.raises(NotFitError) as error:
-        required.ruled_out(load(environ), environ)
+        required.ruled_out(load(environ), environ, required.config_file(load(environ)))
     (line,) = error.value.lines
     assert f"--config {path} with enforce-eager" in line
     assert "REQUIRE_CUDA_GRAPHS=false" in line
     for other in ({"REQUIRE_CUDA_GRAPHS": "false"}, {"ENGINE_DEVICE": "cpu"}):
-        assert len(required.ruled_out(load({**environ, **other}), environ)) == 1
+        read = load({**environ, **other})
+        assert len(required.ruled_out(read, environ, required.config_file(read))) == 1
 
 
 @pytest.mark.parametrize(
@@ -222,6 +223,8 @@ def test_a_file_that_can_not_be_read(tmp_path: Path, content: bytes | None, what
         configfile.read(("--config", str(path)))
     assert what in str(error.value)
     assert "\n" not in str(error.value)
+    with pytest.raises(NotFitError):
+        required.config_file(load({"VLLM_EXTRA_ARGS": f"--config {path}"}))
 
 
 def test_what_names_no_file() -> None:

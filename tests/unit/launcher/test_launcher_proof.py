@@ -7,6 +7,8 @@ Only a GPU can show that real workers write them: tests/gpu.
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,6 +105,11 @@ def test_required_means_proven(
 def test_an_engine_that_does_not_stop_when_refused_is_killed(start: Start) -> None:
     launcher = start("stubborn", REPORTS=written(EAGER), **ON_GPU)
     assert launcher.wait_for("failed")["ready"] is False
+    # vLLM answers until it is stopped; who waits for it must not take that for ready.
+    health = [sys.executable, "-m", "launcher.healthcheck"]
+    done = subprocess.run(health, env=launcher.environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "eager" in done.stderr
     assert launcher.ended(15) == 128 + signal.SIGKILL
     assert never_ready(launcher)
     assert launcher.leaves_nothing()
