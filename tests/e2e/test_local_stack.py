@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from common import checkout as checkouts
-from common.local_stack import LocalStack
+from common.local_stack import UP_S, LocalStack
 from e2e.conftest import FirstUp
 from openai import AuthenticationError, OpenAI
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 QUESTION = {"role": "user", "content": "What is the capital of France?"}
 STATUS_KEYS = {
     "mode", "phase", "ready", "model", "served_model_names", "engine_version", "graphs",
-    "kv_cache", "running", "waiting",
+    "kv_cache", "running", "waiting", "debug", "start", "api_servers",
 }  # fmt: skip
 
 
@@ -121,10 +121,14 @@ def test_status(local: LocalStack) -> None:
     assert report["ready"] is True
     assert report["graphs"]["verdict"] == "not applicable"
     assert report["kv_cache"]["tokens"] > 0
+    assert report["start"]["seconds"] > 1
+    assert (report["debug"], report["api_servers"]) == (False, 1)
     assert set(report["services"]) == {"vllm", "gateway", "nginx"}
     screen = local.stack("status").stdout
     assert "SmolLM2-135M-Instruct" in screen
     assert "kv cache" in screen
+    assert re.search(r"^start     \d+ s", screen, re.MULTILINE)
+    assert "DEBUG" not in screen
 
 
 def test_an_edited_port_is_not_a_stopped_stack(local: LocalStack) -> None:
@@ -157,6 +161,23 @@ def test_up_again_changes_nothing(local: LocalStack) -> None:
 
 def pids(local: LocalStack) -> dict[str, str]:
     return dict(json.loads(local.stack("status", "--json").stdout)["services"])
+
+
+def test_debug_is_shouted_and_ends_with_the_next_up(local: LocalStack) -> None:
+    before = pids(local)
+    debug = local.stack("up", "--debug", timeout=UP_S)
+    assert debug.returncode == 0, debug.stdout + debug.stderr
+    assert debug.stdout.count("slow on purpose; end it with make up") == 2
+    assert json.loads(local.stack("status", "--json").stdout)["debug"] is True
+    assert local.stack("status").stdout.startswith("DEBUG     ")
+    meanwhile = pids(local)
+    done = local.stack("up", timeout=UP_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "started: vllm\n" in done.stdout
+    assert "DEBUG" not in done.stdout + local.stack("status").stdout
+    after = pids(local)
+    assert len({before["vllm"], meanwhile["vllm"], after["vllm"]}) == 3
+    assert (after["gateway"], after["nginx"]) == (before["gateway"], before["nginx"])
 
 
 def test_a_second_clone_is_told_who_has_the_port(local: LocalStack, tmp_path: Path) -> None:
