@@ -1,0 +1,81 @@
+"""Where a model's config and the size of its weights come from: a folder, or the hub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fit import hubread
+from fit.hubread import Hub
+
+WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")  # the first kind that is there is enough
+
+
+class SourceError(Exception):
+    """A model that can't be read: one line with found, wanted and fix. `unreachable`: for want of
+    a network, which says nothing about the model."""
+
+    def __init__(self, line: str, *, unreachable: bool = False) -> None:
+        super().__init__(line)
+        self.unreachable = unreachable
+
+
+@dataclass(frozen=True)
+class Source:
+    """`file_bytes`: of the weights vLLM would load; None where there is only a config."""
+
+    name: str
+    config: Mapping[str, Any]
+    file_bytes: int | None
+
+
+def folder(path: Path) -> Source:
+    """A local model. Raises SourceError."""
+    try:
+        text = (path / "config.json").read_bytes()
+    except OSError as error:
+        raise SourceError(
+            f"MODEL: found no readable {path}/config.json ({error.strerror}); wanted a model's"
+            " folder in Hugging Face form; fix: correct the path"
+        ) from error
+    sizes = {file.name: file.stat().st_size for file in path.iterdir() if file.is_file()}
+    return Source(path.name, parse(text, str(path)), weight_bytes(sizes))
+
+
+def hub(model: str, revision: str | None, client: Hub) -> Source:
+    """A model on the hub: two small requests. Raises SourceError."""
+    try:
+        sizes = client.sizes(model, revision)
+        config = parse(client.config(model, revision), model)
+    except hubread.HubError as error:
+        raise SourceError(str(error), unreachable=error.unreachable) from error
+    return Source(model, config, weight_bytes(sizes))
+
+
+def parse(text: bytes, name: str) -> Mapping[str, Any]:
+    """config.json's object. Raises SourceError."""
+    try:
+        config = json.loads(text)
+    except ValueError:
+        config = None
+    if not isinstance(config, dict):
+        raise SourceError(
+            f"MODEL: found a config.json of {name} that is no JSON object; wanted a model in"
+            " Hugging Face form; fix: fetch it again, or choose another MODEL"
+        )
+    return config
+
+
+def weight_bytes(sizes: Mapping[str, int]) -> int | None:
+    """Bytes of the files vLLM loads: of one format, without Mistral's second copy, top level."""
+    for pattern in WEIGHTS:
+        suffix = pattern.removeprefix("*")
+        names = [n for n in sizes if n.endswith(suffix) and "/" not in n]
+        plain = [n for n in names if not n.startswith("consolidated")]
+        total = sum(sizes[name] for name in plain or names)
+        if total:
+            return total
+    return None
