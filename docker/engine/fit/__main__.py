@@ -14,11 +14,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from launcher import tokenfile, values
+from launcher.argv import CPU_KV_CACHE_BYTES
 from launcher.fetcherror import FetchError
 from launcher.settings import Settings, SettingsError, load
 from launcher.values import BadValueError
 
 from fit import answer, cpu, gpus, hubread, judge, plans, source
+from fit.asked import context, question
 from fit.gpus import Gpu, GpuError
 from fit.shape import ShapeError, read
 from fit.source import SourceError
@@ -113,7 +115,7 @@ def _hub(environ: Mapping[str, str]) -> hubread.Hub:
 
 def _answer(args: argparse.Namespace, settings: Settings, model: judge.Model) -> int:
     if settings.device == "cpu" and args.gpu is None and not gpus.here():
-        found = cpu.judge(model, cpu.memory(), context(settings))
+        found = cpu.judge(model, cpu.memory(), CPU_KV_CACHE_BYTES, context(settings))
         return _tell(args.json, found, lambda: [f"{'fits' if found['fits'] else 'does not fit'}:"
                                                 f" {found['reason']}"])  # fmt: skip
     table = plans.load()
@@ -147,38 +149,6 @@ def _largest(table: plans.Table) -> Gpu:
     """To compute sizes with, where there is no GPU to judge."""
     plan = max(table.plans, key=lambda one: one.gpu_mib * one.gpus)
     return Gpu(plan.gpu, plan.gpu_mib * gpus.MIB, plan.gpus)
-
-
-def context(settings: Settings) -> int | None:
-    """MAX_MODEL_LEN in tokens: None is the model's own, 0 the largest that fits."""
-    if settings.max_model_len == "auto":
-        return 0
-    return tokens(settings.max_model_len)
-
-
-def tokens(text: str | None) -> int | None:
-    """8192, 8k (8000), 8K (8192), 25.6k → a number."""
-    if text is None:
-        return None
-    factor = values.SIZE_SUFFIXES.get(text[-1])
-    return int(float(text[:-1]) * factor) if factor else int(text)
-
-
-def question(settings: Settings, card: Gpu, concurrency: int = 1) -> judge.Question:
-    """What these settings ask of `card`."""
-    return judge.Question(
-        gpu=card.name,
-        total=card.total,
-        gpus=card.count,
-        ranks=settings.tensor_parallel_size,
-        share=settings.gpu_memory_utilization,
-        context=context(settings),
-        concurrency=concurrency,
-        kv_dtype=settings.kv_cache_dtype,
-        quantization=settings.quantization,
-        seqs=settings.max_num_seqs,
-        batched_tokens=tokens(settings.max_num_batched_tokens),
-    )
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from launcher.argv import CPU_KV_CACHE_BYTES
-
 from fit import kvcache
 from fit.judge import Model, gib
 from fit.memory import GIB, MIB
@@ -26,23 +24,24 @@ def memory(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
     return min(host, int(text)) if text.isdecimal() else host
 
 
-def judge(model: Model, total: int, context: int | None) -> dict[str, object]:
-    """The answer as JSON, with the keys that mean something without a GPU."""
+def judge(model: Model, total: int, kv_bytes: int, context: int | None) -> dict[str, object]:
+    """The answer as JSON, with the keys that mean something without a GPU. `total`: bytes of
+    memory; `kv_bytes`: what the KV cache gets of them."""
     weights = model.bytes(None)
     cache = kvcache.of(model.shape, ranks=1, dtype=None, batched_tokens=BATCHED_TOKENS)
-    longest = cache.longest(CPU_KV_CACHE_BYTES, model.shape.context)
+    longest = cache.longest(kv_bytes, model.shape.context)
     wanted = model.shape.context if context is None else context or longest
-    needed = weights + CPU_KV_CACHE_BYTES + OVERHEAD_BYTES
-    many = int(cache.concurrency(CPU_KV_CACHE_BYTES, wanted)) if wanted else 0
+    needed = weights + kv_bytes + OVERHEAD_BYTES
+    many = int(cache.concurrency(kv_bytes, wanted)) if wanted else 0
     fits = needed <= total and many >= 1
     return {
         "model": model.name,
         "fits": fits,
-        "reason": _reason(model, fits=fits, needed=needed, total=total, longest=longest),
+        "reason": _reason(model, (needed, total), kv_bytes, longest, fits=fits),
         "estimate": model.shape.rough,
         "weights_bytes": weights,
         "kv_bytes_per_token": cache.bytes_per_token,
-        "kv_cache_tokens": cache.tokens(CPU_KV_CACHE_BYTES, wanted) if wanted else 0,
+        "kv_cache_tokens": cache.tokens(kv_bytes, wanted) if wanted else 0,
         "context": wanted,
         "max_context": longest,
         "max_concurrency": many,
@@ -51,7 +50,10 @@ def judge(model: Model, total: int, context: int | None) -> dict[str, object]:
     }
 
 
-def _reason(model: Model, *, fits: bool, needed: int, total: int, longest: int) -> str:
+def _reason(
+    model: Model, memory: tuple[int, int], kv_bytes: int, longest: int, *, fits: bool
+) -> str:
+    needed, total = memory
     if fits:
         return f"{gib(needed)} of {gib(total)} of memory"
     if needed > total:
@@ -60,6 +62,6 @@ def _reason(model: Model, *, fits: bool, needed: int, total: int, longest: int) 
             " fix: a smaller MODEL, or a host with a GPU"
         )
     return (
-        f"found a KV cache of {CPU_KV_CACHE_BYTES / GIB:g} GiB, which is what the CPU engine gets;"
-        f" wanted room for one request of {model.name}; fix: MAX_MODEL_LEN={longest}"
+        f"found a KV cache of {kv_bytes / GIB:g} GiB, which is what the CPU engine gets; wanted"
+        f" room for one request of {model.name} at its whole context; fix: MAX_MODEL_LEN={longest}"
     )

@@ -180,13 +180,14 @@ def _kinds(config: Mapping[str, Any], kind: str, layers: int) -> tuple[Kind, ...
     listed = config.get("layer_types")
     if isinstance(listed, list) and listed:
         return tuple(_named(str(one)) for one in listed[:layers])
+    full: Kind = "full"
     if _window(config) is None:
-        return ("full",) * layers
+        return (full,) * layers
     local: Kind = "chunked" if config.get("attention_chunk_size") else "sliding"
     every = int(config.get("sliding_window_pattern") or PATTERNS.get(kind, 0))
     if not every:
         return (local,) * layers
-    return tuple("full" if (at + 1) % every == 0 else local for at in range(layers))
+    return tuple(full if (at + 1) % every == 0 else local for at in range(layers))
 
 
 def _named(name: str) -> Kind:

@@ -18,6 +18,7 @@ from launcher import (
     metrics,
     phases,
     plugin,
+    prediction,
     preflight,
     proofdir,
     readiness,
@@ -91,6 +92,7 @@ def _prepared(
         max_num_seqs=settings.max_num_seqs,
         api_servers=settings.api_server_count or 1,
         debug=settings.debug,
+        predicted_kv_tokens=prediction.kv_tokens(settings, Path(fetched.path)),
     )
     state = State(snapshot, time.time, lambda: time.monotonic() - began, _announcer(settings))
     prover = Prover(

@@ -1,0 +1,51 @@
+"""How large vLLM's KV cache will be, said before it starts; afterwards its own line tells."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from fit import cpu, gpus, source
+from fit.asked import context, question
+from fit.judge import Model, measure
+from fit.shape import ShapeError, read
+from fit.source import SourceError
+
+from launcher import flags
+from launcher.argv import CPU_KV_CACHE_BYTES
+from launcher.settings import Settings
+
+# Flags that give the KV cache a size of its own, or divide the model in another way.
+OTHER_WAYS = ("kv-cache-memory-bytes", "pipeline-parallel-size", "cpu-offload-gb", "block-size")
+
+
+def kv_tokens(settings: Settings, folder: Path) -> int | None:
+    """Tokens, as vLLM will report them; None where these settings or this model can't be told."""
+    given = flags.read(settings.extra_args)
+    if any(flags.is_given(given, name) for name in OTHER_WAYS):
+        return None
+    try:
+        found = source.folder(folder)
+        model = Model(name=found.name, shape=read(found.config), file_bytes=_files(found, settings))
+    except (SourceError, ShapeError):
+        return None
+    return _on_cpu(settings, model) if settings.device == "cpu" else _on_gpu(settings, model)
+
+
+def _files(found: source.Source, settings: Settings) -> int | None:
+    """Dummy weights have the config's size, whatever files lie there."""
+    loads = [f for f in flags.read(settings.extra_args) if flags.is_given([f], "load-format")]
+    return None if loads and loads[-1].value == "dummy" else found.file_bytes
+
+
+def _on_cpu(settings: Settings, model: Model) -> int | None:
+    tokens = cpu.judge(model, 0, CPU_KV_CACHE_BYTES, context(settings))["kv_cache_tokens"]
+    return tokens if isinstance(tokens, int) and tokens else None
+
+
+def _on_gpu(settings: Settings, model: Model) -> int | None:
+    card = next(iter(gpus.here()), None)
+    if card is None:
+        return None
+    asked = question(settings, card)
+    if settings.model == "auto" and asked.context is None:
+        asked = replace(asked, context=0)  # vLLM is told to find the longest (launcher.argv)
+    return measure(model, asked).kv_cache_tokens or None

