@@ -44,6 +44,11 @@ def test_it_serves_and_stops(engine_python: str, tmp_path: Path) -> None:
         assert status["engine_version"]
         assert status["graphs"]["verdict"] == "not applicable"
         assert "CPU" in status["graphs"]["reason"]
+        # The plugin is loaded by the real vLLM: its worker reported, and counts its steps.
+        assert status["graphs"]["workers"] == 1
+        assert status["graphs"]["captured"] == 0
+        assert status["graphs"]["steps"]["decode"]["NONE"] > 0
+        assert status["graphs"]["steps"]["prefill"]["NONE"] > 0
         assert status["start"]["seconds"] > 1
         assert status["start"]["compile_cache"] is None  # eager: nothing is compiled
         children = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children")
