@@ -1,5 +1,6 @@
 """The engine from its start to its end: what happens to it, and what is done about it."""
 
+import contextlib
 import queue
 import signal
 import threading
@@ -16,6 +17,7 @@ TEARDOWN_S = 30.0
 # An engine that serves nobody yet has nothing to finish, and while it waits for its workers vLLM
 # 0.32 does not react to SIGTERM (seen: 15 s and more).
 EARLY_STOP_S = 5.0
+LOOK_UP_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class _Life:
     def until_ended(self) -> int:
         """vLLM's exit status."""
         while True:
-            event = self.events.get()
+            event = self._next()
             if isinstance(event, Ended):
                 return event.status
             if isinstance(event, Refused):
@@ -73,6 +75,13 @@ class _Life:
                 self._kill()
             else:
                 self._stop(event.number)
+
+    def _next(self) -> Signalled | Ended | Refused | Overdue:
+        """The next event. The kernel may give a signal to another thread, which wakes nobody here,
+        and Python runs handlers in the main thread alone: so that looks up now and then."""
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self.events.get(timeout=LOOK_UP_S)
 
     def _kill(self) -> None:
         say("engine: killing what is left")
