@@ -13,7 +13,7 @@ import yaml
 from common.front import ROOT, TEMPLATES
 from launcher import argv
 from launcher import settings as launcher
-from launcher.run import TEARDOWN_S
+from launcher.life import TEARDOWN_S
 from launcher.settings import OUTLIVE_S
 from stackctl import programs
 
