@@ -5,6 +5,7 @@ there on it is that one worker and its model runner: an attribute of the instanc
 method of its class, and is taken away again with `del`.
 """
 
+import contextlib
 import functools
 import logging
 import os
@@ -84,7 +85,8 @@ class Watch:
 
     def _take_off(self) -> None:
         for owner, name in self._around:
-            delattr(owner, name)
+            with contextlib.suppress(AttributeError):  # someone else took it away
+                delattr(owner, name)
         self._around.clear()
 
     def _time_capture(self, capture: Capture) -> None:

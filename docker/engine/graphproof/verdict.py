@@ -92,10 +92,17 @@ def _eager(report: WorkerReport) -> Verdict:
             f" compile mode {report.compile_mode}",
             f"take cudagraph_mode, mode and -O0 out of {partly.SETTINGS}",
         )
+    said_mode = f"nothing was captured, although cudagraph_mode is {report.mode}"
+    if report.mode != "PIECEWISE":  # whole graphs need nothing of the model
+        return Verdict(
+            "eager",
+            f"{said_mode}: no size was left to capture",
+            f"take capture sizes out of {partly.SETTINGS}",
+        )
     return Verdict(
         "eager",
-        f"nothing was captured, although cudagraph_mode is {report.mode}"
-        f" (compile mode {report.compile_mode}): the model has no part that vLLM compiles",
+        f"{said_mode} (compile mode {report.compile_mode}): the model has no part that vLLM"
+        " compiles",
         'set COMPILATION_CONFIG={"cudagraph_mode": "FULL_DECODE_ONLY"} or'
         " VLLM_USE_BREAKABLE_CUDAGRAPH=1, and leave --model-impl at its default",
     )

@@ -127,6 +127,9 @@ CASES: dict[str, tuple[list[WorkerReport], str, str, str]] = {
         [replace(EAGER, mode="PIECEWISE")], "eager", "no part that vLLM compiles",
         "FULL_DECODE_ONLY",
     ),
+    "eager though whole graphs were promised": (
+        [replace(EAGER, mode="FULL_AND_PIECEWISE")], "eager", "no size was left", "capture sizes",
+    ),
     "pooling without": ([replace(EAGER, kind="pooling")], "not applicable", "pooling", ""),
     "pooling, eager by flag": (
         [replace(EAGER, kind="pooling", enforce_eager=True)], "not applicable", "pooling", "",
