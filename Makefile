@@ -1,6 +1,6 @@
 # The verbs, one line each. `make` lists them. Logic lives in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help init doctor up debug down status logs restart pin key usage chat setup test check fix bench-gateway soak-gateway
+.PHONY: help init doctor fit up debug down status logs restart pin key usage chat setup test check fix bench-gateway soak-gateway
 
 help: ## list the verbs
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -10,6 +10,8 @@ init: ## write .env and secrets/, never overwriting
 	@scripts/stack init
 doctor: ## check this host: found, wanted, fix
 	@scripts/stack doctor
+fit: ## does a model fit: make fit MODEL=… A="--gpu h200 --context 32k"
+	@scripts/stack fit $(MODEL) $(A)
 up: ## check, start, show progress, ask one question, print the URL
 	@scripts/stack up
 debug: ## as up, for one start: eager, blocking, verbose; make up ends it

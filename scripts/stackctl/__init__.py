@@ -5,7 +5,7 @@ Each row imports from those below it, and from its own where it has to:
     __main__                                             the command line
     up                                                   the verb with the most steps
     usage  pin                                           a report of the gateway's own; digests
-    lifecycle  doctor  chat                              the other verbs
+    lifecycle  doctor  chat  fit                         the other verbs
     local  compose                                       the two kinds of stack, one interface
     programs  supervisor  ports  containers              their parts
     wait  status  canary  caller                         what is asked through nginx

@@ -18,6 +18,7 @@ from stackctl import (
     doctor,
     engine_env,
     facts,
+    fit,
     init,
     keys,
     lifecycle,
@@ -58,6 +59,9 @@ def parser() -> argparse.ArgumentParser:
     verbs.add_parser("init", help="write .env and secrets/; never overwrites")
     check = verbs.add_parser("doctor", help="check this host: found, wanted, fix")
     check.add_argument("--json", action="store_true")
+    # Its options are the program's own, which `fit --help` lists.
+    size = verbs.add_parser("fit", help="does MODEL fit?", add_help=False, prefix_chars="\0")
+    size.add_argument("words", nargs="*")
     digests = verbs.add_parser("pin", help="hold all base images to their digests of today")
     digests.add_argument("--unpin", action="store_true", help="let the tags count again")
     talk = verbs.add_parser("chat", help="talk to the model")
@@ -148,6 +152,10 @@ def _doctor(args: argparse.Namespace, layout: Layout, console: Console) -> int:
     return doctor.report(console, chosen, found, args.json)
 
 
+def _fit(args: argparse.Namespace, layout: Layout, _: Console) -> int:
+    return fit.show(layout, settings.read(layout), args.words)
+
+
 def _pin(args: argparse.Namespace, layout: Layout, console: Console) -> int:
     work = pin.unpin if args.unpin else pin.pin
     return work(layout, settings.read(layout), console)
@@ -214,7 +222,7 @@ def _key_change(args: argparse.Namespace, layout: Layout, console: Console) -> N
 VERBS = {
     "up": _up, "down": _down, "status": _status, "logs": _logs, "restart": _restart,
     "init": _init, "doctor": _doctor, "chat": _chat, "setup": _setup, "key": _key,
-    "usage": _usage, "pin": _pin,
+    "usage": _usage, "pin": _pin, "fit": _fit,
 }  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from stackctl import checks, envcheck, facts, filechecks, keys, mode, programs
+from stackctl import checks, envcheck, facts, filechecks, init, keys, mode, programs
+from stackctl import pins as pin_file
 from stackctl.checks import Check
 from stackctl.config import Config
 from stackctl.console import Console
@@ -28,10 +29,24 @@ def examine(layout: Layout, config: Config, host: facts.Host, chosen: mode.Mode)
         *envcheck.launcher_values(layout, config, chosen),
         *envcheck.gateway_values(layout, config, chosen),
         *local_model(layout, config, chosen),
+        *pinned(layout, config, chosen),
         *port(layout, config, chosen),
         *token(layout),
         *api_keys(layout),
     ]
+
+
+def pinned(layout: Layout, config: Config, chosen: mode.Mode) -> list[Check]:
+    """Whether each image of this mode's stack has its digest, once digests were asked for."""
+    try:
+        pins = pin_file.read(layout)
+        if chosen == "local" or pins is None:
+            return []
+        files = init.files(layout, config, chosen)
+        lacking = pin_file.missing(layout, config, pins, files)
+    except StackError as error:
+        return [_from_error("pins", error)]
+    return [filechecks.pins(lacking, pins.made, named=pin_file.OVERLAY in files)]
 
 
 def local_model(layout: Layout, config: Config, chosen: mode.Mode) -> list[Check]:

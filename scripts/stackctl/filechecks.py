@@ -53,6 +53,20 @@ def _wiring(file: EnvFile) -> list[Check]:
     return [Check("env", "warn", f"{name} in .env", wanted, "remove it") for name in found]
 
 
+def pins(lacking: list[str], made: str, *, named: bool) -> Check:
+    """compose/pinned.yml: `lacking` are images in force without a digest, `named` whether
+    COMPOSE_FILE has it."""
+    where = "compose/pinned.yml"
+    if lacking:
+        fix = "make pin, or scripts/stack pin --unpin to go by tags"
+        found = f"no digest of {', '.join(lacking)} in {where}"
+        return Check("pins", "fail", found, "one for each image (its tag was edited since)", fix)
+    if not named:
+        found = f"{where}, which COMPOSE_FILE in the environment leaves out"
+        return Check("pins", "warn", found, "it named, or none", f"add :{where} to it")
+    return Check("pins", "ok", f"images by digest, as of {made}")
+
+
 def token(data: bytes | None, is_folder: bool) -> Check:
     """secrets/hf_token: `data` None = missing. The value itself is never shown."""
     where = "secrets/hf_token"

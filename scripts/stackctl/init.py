@@ -67,13 +67,19 @@ def with_pins(current: str, separator: str = ":", *, pinned: bool) -> str:
 
 def keep_compose_file(layout: Layout, config: Config, mode: Mode) -> None:
     """Write COMPOSE_FILE, so that plain `docker compose` means the stack of this mode."""
+    found = files(layout, config, mode)
+    pins.keep(layout, config, found)
     separator = config.get("COMPOSE_PATH_SEPARATOR", ":")
-    current = config.file.values.get("COMPOSE_FILE", "") if config.file else ""
-    wanted = compose_file(current, mode, separator, pinned=_is_pinned(layout))
+    _write_compose_file(layout, config, separator.join(found))
+
+
+def files(layout: Layout, config: Config, mode: Mode) -> list[str]:
+    """The files that make the stack in this mode. The environment's word is not ours to change."""
+    separator = config.get("COMPOSE_PATH_SEPARATOR", ":")
     if "COMPOSE_FILE" in config.environment:
-        wanted = config.environment["COMPOSE_FILE"]
-    pins.keep(layout, config, wanted.split(separator))
-    _write_compose_file(layout, config, wanted)
+        return config.environment["COMPOSE_FILE"].split(separator)
+    current = config.file.values.get("COMPOSE_FILE", "") if config.file else ""
+    return compose_file(current, mode, separator, pinned=_is_pinned(layout)).split(separator)
 
 
 def name_pins(layout: Layout, config: Config) -> bool:

@@ -97,6 +97,11 @@ class Layout:
         return self.run / "mode"
 
     @property
+    def fitted(self) -> Path:
+        """The last question of `up` to `fit` that needs no second answer, as a digest."""
+        return self.run / "fitted"
+
+    @property
     def supervisor_conf(self) -> Path:
         return self.run / "supervisord.conf"
 

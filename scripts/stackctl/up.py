@@ -8,7 +8,7 @@ from dataclasses import replace
 from http.client import HTTPException
 from typing import Any
 
-from stackctl import caller, canary, doctor, facts, http, init, lifecycle, mode, wait
+from stackctl import caller, canary, doctor, facts, fit, http, init, lifecycle, mode, wait
 from stackctl import config as settings
 from stackctl import status as status_screen
 from stackctl.config import Config
@@ -35,12 +35,15 @@ def up(layout: Layout, console: Console, timeout_s: float | None, *, debug: bool
         console.line(f"DEBUG: {status_screen.DEBUG}")
     if not doctor.preflight(console, doctor.examine(layout, config, host, chosen)):
         return FAILED
+    question = fit.Question(layout, config, chosen, host)
+    question.ask(console)
     lifecycle.leave_other_mode(layout, config, chosen, console)
     init.keep_compose_file(layout, config, chosen)
     mode.record(layout.mode_file, chosen, ready=False)
     stack = lifecycle.stack_of(layout, config, chosen)
     status = _bring_up(stack, config.url, console, timeout_s or lifecycle.READY_S[chosen])
     mode.record(layout.mode_file, chosen, ready=True)
+    question.remember()
     asked = _canary(layout, config, status, console)
     _final_screen(console, config, chosen, status, asked)
     console.line(f"ready after {time.monotonic() - began:.0f} s. Next: make chat")

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from common.checkout import ROOT, Checkout
-from stackctl import config, init, pins
+from stackctl import config, doctor, init, pins
 from stackctl.errors import StackError
 from stackctl.layout import Layout
+from stackctl.mode import Mode
 
 DIGEST = "sha256:" + "d" * 64
 ALL = ["docker-compose.yml", pins.CPU_OVERLAY, pins.WORKERS_OVERLAY]
@@ -128,6 +129,29 @@ def test_unpin(checkout: Checkout, layout: Layout) -> None:
 def test_the_digests_come_last(current: str, pinned: bool, wanted: str) -> None:
     assert init.with_pins(current, pinned=pinned) == wanted
     assert init.compose_file(current, "gpu", pinned=pinned) == wanted
+
+
+def verdict(layout: Layout, mode: Mode = "gpu", **shell: str) -> list[tuple[str, str]]:
+    found = doctor.pinned(layout, config.read(layout, shell), mode)
+    return [(check.status, check.line) for check in found]
+
+
+def test_doctor_notices_what_was_edited_since(layout: Layout) -> None:
+    assert verdict(layout) == []
+    pins.write(layout, settings(layout), pinned(layout), ["docker-compose.yml"])
+    assert verdict(layout) == [("ok", "images by digest, as of 2026-12-01T10:00:00Z")]
+    assert verdict(layout, "cpu")[0][0] == "ok"
+    assert verdict(layout, "local", VLLM_IMAGE="other/vllm:1") == []
+    ((status, line),) = verdict(layout, VLLM_IMAGE="other/vllm:1")
+    assert status == "fail"
+    assert "no digest of other/vllm:1 in compose/pinned.yml" in line
+    assert "fix: make pin" in line
+    ((status, line),) = verdict(layout, COMPOSE_FILE="docker-compose.yml")
+    assert status == "warn"
+    assert "COMPOSE_FILE in the environment leaves out" in line
+    (layout.root / pins.OVERLAY).write_text("edited")
+    ((status, line),) = verdict(layout)
+    assert (status, "fix: make pin" in line) == ("fail", True)
 
 
 def test_git_does_not_take_it() -> None:
