@@ -89,9 +89,7 @@ def engine_env(layout: Layout, config: Config) -> dict[str, str]:
         "ENGINE_MODELS_DIR": str(layout.models),
         "HF_HOME": str(layout.run / "hf"),
         "XDG_CACHE_HOME": str(cache),
-        "VLLM_CACHE_ROOT": str(cache / "vllm"),
-        "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
-        "TRITON_CACHE_DIR": str(cache / "triton"),
+        "ENGINE_CACHE_DIR": str(cache / "compile"),
         # Binding threads to cores takes a third longer to start and fights with a shared host.
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_NO_USAGE_STATS": "1",

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from launcher import machine, manifest
+from launcher import gather, machine, manifest
 from launcher.manifest import Manifest
 from launcher.settings import Settings
 
@@ -36,7 +36,7 @@ def fetched_model(settings: Settings) -> Manifest:
 
 def check(settings: Settings, environ: Mapping[str, str], model: Path) -> tuple[str, ...]:
     """Notes about the machine. Raises NotFitError with everything that forbids a start."""
-    facts = machine.gather(settings, environ, model)
+    facts = gather.gather(settings, environ, model)
     verdict = machine.judge(settings, facts)
     problems = (
         *verdict.problems,

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher import (
+    apiservers,
     argv,
+    caches,
+    cards,
     exposition,
     graphs,
     life,
@@ -60,6 +63,7 @@ def run(settings: Settings, environ: Mapping[str, str]) -> int:
         signal.signal(number, lambda got, _frame: events.put(Signalled(got)))
     if settings.debug:
         say(f"engine: {SHOUT}; not for traffic; end it with scripts/stack up")
+    settings = apiservers.resolved(settings, environ, preflight.has_vllm_command())
     try:
         start = _prepared(settings, environ, events, began)
         with _served(start):
@@ -159,10 +163,23 @@ def _with_folder(start: _Start) -> int:
                     " for the workers' reports; fix: make it, writable for this user",
                 )
             ) from error
-        return _started(start)
+        return _started(start, _cache(start, stack))
 
 
-def _started(start: _Start) -> int:
+def _cache(start: _Start, stack: contextlib.ExitStack) -> dict[str, str]:
+    """Variables of the compile caches, whose folder is held; none where no place is named."""
+    root = start.environ.get(caches.VARIABLE, "").strip()
+    if not root:
+        return {}
+    found = cards.query() if start.settings.device == "cuda" else ()
+    try:
+        held = caches.held(Path(root), caches.meaning(start.environ, found))
+        return caches.environment(stack.enter_context(held))
+    except OSError as error:
+        raise preflight.NotFitError((caches.unusable(root, error),)) from error
+
+
+def _started(start: _Start, cache: dict[str, str]) -> int:
     settings, state, events = start.settings, start.state, start.events
     if not events.empty():
         return 0  # told to stop before there was anything to stop
@@ -175,7 +192,7 @@ def _started(start: _Start) -> int:
     try:
         engine = Engine(
             command,
-            _environment(start),
+            _environment(start) | cache,
             lambda line: state.update(lambda progress: phases.follow(progress, line)),
             sys.stdout.fileno(),
         )

@@ -51,7 +51,7 @@ class Settings:
     enable_prefix_caching: bool | None
     tool_call_parser: str | None
     reasoning_parser: str | None
-    api_server_count: int | None
+    api_server_count: int | None  # None: auto, see launcher.apiservers
     require_cuda_graphs: bool
     compilation_config: dict[str, object] | None
     extra_args: tuple[str, ...]
@@ -82,6 +82,12 @@ def _tensor_parallel(text: str) -> int:
     return values.whole_number(1, 1024, fix="write how many GPUs one engine spans, for example 1")(
         text
     )
+
+
+def _api_servers(text: str) -> int | None:
+    if text.lower() == "auto":
+        return None
+    return values.whole_number(1, 256, fix="write for example 4, or auto")(text)
 
 
 def _extra_args(text: str) -> tuple[str, ...]:
@@ -149,9 +155,7 @@ def load(environ: Mapping[str, str]) -> Settings:
         enable_prefix_caching=optional("ENABLE_PREFIX_CACHING", values.flag),
         tool_call_parser=optional("TOOL_CALL_PARSER", values.word("a parser's name", "hermes")),
         reasoning_parser=optional("REASONING_PARSER", values.word("a parser's name", "qwen3")),
-        api_server_count=optional(
-            "API_SERVER_COUNT", values.whole_number(1, 256, fix="write for example 4")
-        ),
+        api_server_count=optional("API_SERVER_COUNT", _api_servers),
         require_cuda_graphs=required and not debug,
         compilation_config=optional("COMPILATION_CONFIG", values.compilation_config),
         extra_args=read(Variable("VLLM_EXTRA_ARGS", _extra_args, ())),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from launcher import auto, machine, preflight
+from launcher import auto, gather, machine, preflight
 from launcher.machine import Facts, Gpus
 from launcher.settings import load
 
@@ -36,9 +36,9 @@ def test_a_good_machine() -> None:
 
 
 def test_listing() -> None:
-    assert machine.parse_gpus(ONE_H200) == Gpus(whole=1)
-    assert machine.parse_gpus(WITH_SLICES) == Gpus(whole=1, slices=2)
-    assert machine.parse_gpus("No devices found.\n").error == "nvidia-smi lists no GPU"
+    assert gather.parse_gpus(ONE_H200) == Gpus(whole=1)
+    assert gather.parse_gpus(WITH_SLICES) == Gpus(whole=1, slices=2)
+    assert gather.parse_gpus("No devices found.\n").error == "nvidia-smi lists no GPU"
 
 
 @pytest.mark.parametrize(
@@ -99,27 +99,27 @@ def test_memory_on_a_cpu() -> None:
 def test_memory_of_a_container(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 9 kB\nMemAvailable:    8388608 kB\n")
-    assert machine.free_memory(meminfo, tmp_path) == 8 * GIB
+    assert gather.free_memory(meminfo, tmp_path) == 8 * GIB
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory.current").write_text("1\n")
-    assert machine.free_memory(meminfo, tmp_path) == 8 * GIB
+    assert gather.free_memory(meminfo, tmp_path) == 8 * GIB
     (tmp_path / "memory.max").write_text(f"{4 * GIB}\n")
     (tmp_path / "memory.current").write_text(f"{3 * GIB}\n")
     (tmp_path / "memory.stat").write_text(f"anon 1\ninactive_file {GIB}\n")
-    assert machine.free_memory(meminfo, tmp_path) == 2 * GIB
-    assert machine.free_memory(tmp_path / "none", tmp_path) is None
+    assert gather.free_memory(meminfo, tmp_path) == 2 * GIB
+    assert gather.free_memory(tmp_path / "none", tmp_path) is None
 
 
 def test_nvidia_smi_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program on PATH in nvidia-smi's place, as an operator's shell would find it."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert machine.list_gpus().error == "there is no nvidia-smi here"
+    assert gather.list_gpus().error == "there is no nvidia-smi here"
     program = tmp_path / "nvidia-smi"
     program.write_text(f"#!/bin/sh\nprintf '%s' '{ONE_H200}'\n")
     program.chmod(0o755)
-    assert machine.list_gpus() == Gpus(whole=1)
+    assert gather.list_gpus() == Gpus(whole=1)
     program.write_text("#!/bin/sh\necho 'NVIDIA-SMI has failed because of the driver.'\nexit 9\n")
-    assert machine.list_gpus().error == "NVIDIA-SMI has failed because of the driver."
+    assert gather.list_gpus().error == "NVIDIA-SMI has failed because of the driver."
 
 
 def test_auto_by_memory() -> None:

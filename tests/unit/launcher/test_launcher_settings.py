@@ -87,7 +87,7 @@ REFUSED = [
     ("MAX_NUM_SEQS", "0"), ("MAX_NUM_SEQS", "1k"), ("MAX_NUM_BATCHED_TOKENS", "auto"),
     ("KV_CACHE_DTYPE", "fp8 --host"), ("QUANTIZATION", "-x"), ("ENABLE_PREFIX_CACHING", "maybe"),
     ("TOOL_CALL_PARSER", "a b"), ("REASONING_PARSER", "a;b"),
-    ("API_SERVER_COUNT", "auto"), ("API_SERVER_COUNT", "0"), ("REQUIRE_CUDA_GRAPHS", "2"),
+    ("API_SERVER_COUNT", "many"), ("API_SERVER_COUNT", "0"), ("REQUIRE_CUDA_GRAPHS", "2"),
     ("COMPILATION_CONFIG", "{bad"), ("COMPILATION_CONFIG", "4"), ("COMPILATION_CONFIG", "[1]"),
     ("COMPILATION_CONFIG", '"x"'), ("COMPILATION_CONFIG", "true"), ("COMPILATION_CONFIG", "''"),
     ("COMPILATION_CONFIG", '{"a":NaN}'), ("COMPILATION_CONFIG", "[" * 5000),

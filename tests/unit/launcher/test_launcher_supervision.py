@@ -158,7 +158,7 @@ def test_several_api_servers_need_vllms_own_command(start: Start) -> None:
 
 
 def test_a_cache_that_is_not_there(start: Start) -> None:
-    launcher = start("drains", VLLM_CACHE_ROOT="/proc/1/nothing")
+    launcher = start("drains", ENGINE_CACHE_DIR="/proc/1/nothing")
     assert launcher.ended() == 3
     assert launcher.last_error().startswith("/proc/1/nothing: found not writable")
 
