@@ -5,12 +5,14 @@ Each row imports from those below it, and from its own where it has to:
     __main__                                             the command line
     up                                                   the verb with the most steps
     usage  pin                                           a report of the gateway's own; digests
-    lifecycle  doctor  chat  fit                         the other verbs
+    lifecycle  chat  fit                                 the other verbs
+    doctor.examine  doctor.report                        facts gathered, judged, printed
     local  compose                                       the two kinds of stack, one interface
     programs  supervisor  ports  containers              their parts
     wait  status  canary  caller                         what is asked through nginx
-    init  keys  setup  engine_env  envcheck              files, environments
-    checks  filechecks  facts  mode  nginx  venv  pins   judges and readers
+    init  keys  setup  engine_env  doctor.envcheck       files, environments
+    doctor.checks  doctor.filechecks                     judges
+    doctor.facts  mode  nginx  venv  pins                readers
     config  envfile  registry  template  http  lock  reasons  restrictions
     console  errors  layout  names  process  spawn
 """

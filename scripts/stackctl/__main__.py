@@ -15,9 +15,7 @@ from contextlib import nullcontext
 from stackctl import (
     caller,
     chat,
-    doctor,
     engine_env,
-    facts,
     fit,
     init,
     keys,
@@ -31,6 +29,7 @@ from stackctl import (
 )
 from stackctl import config as settings
 from stackctl.console import Console
+from stackctl.doctor import examine, facts, report
 from stackctl.errors import FAILED, INTERRUPTED, StackError, of_host
 from stackctl.layout import Layout, of_this_checkout
 from stackctl.lock import exclusive, exclusive_keys
@@ -148,8 +147,8 @@ def _doctor(args: argparse.Namespace, layout: Layout, console: Console) -> int:
     config = settings.read(layout)
     host = facts.read_host()
     chosen = mode.decide(config.get("STACK_MODE"), host.engine, host.gpus)
-    found = doctor.examine(layout, config, host, chosen)
-    return doctor.report(console, chosen, found, args.json)
+    found = examine.examine(layout, config, host, chosen)
+    return report.show(console, chosen, found, args.json)
 
 
 def _fit(args: argparse.Namespace, layout: Layout, _: Console) -> int:

@@ -10,8 +10,8 @@ from pathlib import Path
 from stackctl import mode, names, process, programs
 from stackctl.config import Config
 from stackctl.console import Console
+from stackctl.doctor.facts import Host, read_engine, read_gpus
 from stackctl.errors import StackError
-from stackctl.facts import Host, read_engine, read_gpus
 from stackctl.layout import Layout
 from stackctl.mode import Mode
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from stackctl import facts, http, mode, ports, programs, status, wait
+from stackctl import http, mode, ports, programs, status, wait
 from stackctl.compose import ComposeStack
 from stackctl.config import Config
 from stackctl.console import Console
 from stackctl.containers import SERVICES
+from stackctl.doctor import facts
 from stackctl.errors import USAGE, problem
 from stackctl.layout import Layout
 from stackctl.local import LocalStack, tail

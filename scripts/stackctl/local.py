@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from stackctl import engine_env, envcheck, envfile, nginx, process, programs, setup
+from stackctl import engine_env, envfile, nginx, process, programs, setup
 from stackctl import ports as port_book
 from stackctl.config import Config
 from stackctl.console import Console
+from stackctl.doctor import envcheck
 from stackctl.errors import USAGE, StackError, problem
 from stackctl.layout import Layout
 from stackctl.programs import Program

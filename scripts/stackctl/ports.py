@@ -5,7 +5,8 @@ import socket
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 
-from stackctl import envfile, facts
+from stackctl import envfile
+from stackctl.doctor import facts
 from stackctl.layout import Layout
 
 LOOPBACK = "127.0.0.1"

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stackctl import facts, process
+from stackctl import process
+from stackctl.doctor import facts
 from stackctl.errors import problem
 from stackctl.layout import Layout
 

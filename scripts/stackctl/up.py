@@ -8,11 +8,12 @@ from dataclasses import replace
 from http.client import HTTPException
 from typing import Any
 
-from stackctl import caller, canary, doctor, facts, fit, http, init, lifecycle, mode, wait
+from stackctl import caller, canary, fit, http, init, lifecycle, mode, wait
 from stackctl import config as settings
 from stackctl import status as status_screen
 from stackctl.config import Config
 from stackctl.console import Console
+from stackctl.doctor import examine, facts, report
 from stackctl.errors import FAILED, StackError
 from stackctl.layout import Layout
 from stackctl.lifecycle import Stack
@@ -33,7 +34,7 @@ def up(layout: Layout, console: Console, timeout_s: float | None, *, debug: bool
     console.line(f"mode: {chosen}{_because(config, chosen)}")
     if debug:
         console.line(f"DEBUG: {status_screen.DEBUG}")
-    if not doctor.preflight(console, doctor.examine(layout, config, host, chosen)):
+    if not report.preflight(console, examine.examine(layout, config, host, chosen)):
         return FAILED
     question = fit.Question(layout, config, chosen, host)
     question.ask(console)

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from stackctl import checks, facts, filechecks
+from stackctl.doctor import checks, facts, filechecks
+from stackctl.doctor.facts import Host, Listener
 from stackctl.envfile import EnvFile
-from stackctl.facts import Host, Listener
 from stackctl.mode import Engine, Gpus, Mode
 
 GIB = checks.GIB

@@ -4,7 +4,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from stackctl import facts
+from stackctl.doctor import facts
 from stackctl.mode import Engine, Gpus
 from stackctl.process import NOT_FOUND, Result
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from common.checkout import Checkout
-from stackctl import config, facts, fit
+from stackctl import config, fit
 from stackctl.console import Console
+from stackctl.doctor import facts
 from stackctl.errors import StackError
 from stackctl.layout import Layout
 from unit.fit import models

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from common.checkout import ROOT, Checkout
-from stackctl import config, doctor, init, pins
+from stackctl import config, init, pins
+from stackctl.doctor import examine
 from stackctl.errors import StackError
 from stackctl.layout import Layout
 from stackctl.mode import Mode
@@ -132,7 +133,7 @@ def test_the_digests_come_last(current: str, pinned: bool, wanted: str) -> None:
 
 
 def verdict(layout: Layout, mode: Mode = "gpu", **shell: str) -> list[tuple[str, str]]:
-    found = doctor.pinned(layout, config.read(layout, shell), mode)
+    found = examine.pinned(layout, config.read(layout, shell), mode)
     return [(check.status, check.line) for check in found]
 
 

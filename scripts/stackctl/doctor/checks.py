@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from stackctl.facts import Host, Listener
+from stackctl.doctor.facts import Host, Listener
 from stackctl.mode import Gpus, Mode
 
 Status = Literal["ok", "warn", "fail"]

@@ -3,8 +3,8 @@
 import sys
 
 from stackctl import names, process
-from stackctl.checks import Check
 from stackctl.config import Config
+from stackctl.doctor.checks import Check
 from stackctl.layout import Layout
 from stackctl.mode import Mode
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from stackctl import names
-from stackctl.checks import Check
+from stackctl.doctor.checks import Check
 from stackctl.envfile import EnvFile
 
 # The one overlay that reads a name of the gateway's wiring from .env.

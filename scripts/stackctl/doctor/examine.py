@@ -1,18 +1,15 @@
-"""Gather facts, have them judged, print. Also the pre-flight of `up`. Changes nothing."""
+"""Gather facts and have them judged: for `doctor`, and as the pre-flight of `up`."""
 
-import json
 from pathlib import Path
 
-from stackctl import checks, envcheck, facts, filechecks, init, keys, mode, programs
+from stackctl import init, keys, mode, programs
 from stackctl import pins as pin_file
-from stackctl.checks import Check
 from stackctl.config import Config
-from stackctl.console import Console
 from stackctl.containers import Containers
-from stackctl.errors import FAILED, StackError
+from stackctl.doctor import checks, envcheck, facts, filechecks
+from stackctl.doctor.checks import Check
+from stackctl.errors import StackError
 from stackctl.layout import Layout
-
-MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 
 
 def examine(layout: Layout, config: Config, host: facts.Host, chosen: mode.Mode) -> list[Check]:
@@ -135,26 +132,3 @@ def _from_error(name: str, error: StackError) -> Check:
     found, _, rest = str(error).removeprefix("found ").partition("; wanted ")
     wanted, _, fix = rest.partition("; fix: ")
     return Check(name, "fail", found, wanted, fix)
-
-
-def report(console: Console, chosen: str, found: list[Check], as_json: bool) -> int:
-    """Print all checks; exit status 1 when one failed."""
-    failed = any(check.status == "fail" for check in found)
-    if as_json:
-        rows = [check.as_dict() for check in found]
-        console.line(json.dumps({"mode": chosen, "ok": not failed, "checks": rows}, indent=2))
-    else:
-        console.line(f"mode: {chosen}")
-        for check in found:
-            console.line(f"{MARKS[check.status]}  {check.name:<9} {check.line}")
-    return FAILED if failed else 0
-
-
-def preflight(console: Console, found: list[Check]) -> bool:
-    """For `up`: only what stands in the way, one line each. True when nothing does."""
-    for check in found:
-        if check.status == "warn":
-            console.line(f"  warning: {check.name}: {check.line}")
-        elif check.status == "fail":
-            console.error(f"{check.name}: {check.line}")
-    return not any(check.status == "fail" for check in found)
