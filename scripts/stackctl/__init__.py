@@ -11,6 +11,8 @@ Each row imports from those below it, and from its own where it has to:
     programs  supervisor  ports  containers              their parts
     wait  status  canary  caller                         what is asked through nginx
     init  keys  setup  engine_env  doctor.envcheck       files, environments
+    doctor.seen                                          a GPU's host, asked once
+    doctor.gpus  doctor.toolkit  doctor.system           its parts, read and judged
     doctor.checks  doctor.filechecks                     judges
     doctor.facts  mode  nginx  venv  pins                readers
     config  envfile  registry  template  http  lock  reasons  restrictions

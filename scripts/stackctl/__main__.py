@@ -29,7 +29,7 @@ from stackctl import (
 )
 from stackctl import config as settings
 from stackctl.console import Console
-from stackctl.doctor import examine, facts, report
+from stackctl.doctor import examine, facts, report, seen
 from stackctl.errors import FAILED, INTERRUPTED, StackError, of_host
 from stackctl.layout import Layout, of_this_checkout
 from stackctl.lock import exclusive, exclusive_keys
@@ -147,8 +147,10 @@ def _doctor(args: argparse.Namespace, layout: Layout, console: Console) -> int:
     config = settings.read(layout)
     host = facts.read_host()
     chosen = mode.decide(config.get("STACK_MODE"), host.engine, host.gpus)
-    found = examine.examine(layout, config, host, chosen)
-    return report.show(console, chosen, found, args.json)
+    around = seen.gather(chosen)
+    found = examine.examine(layout, config, host, chosen, around)
+    found += fit.check(layout, config, chosen)
+    return report.show(console, chosen, found, seen.told(host, around) if args.json else None)
 
 
 def _fit(args: argparse.Namespace, layout: Layout, _: Console) -> int:

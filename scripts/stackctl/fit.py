@@ -10,12 +10,13 @@ from pathlib import Path
 from stackctl import mode, names, process, programs
 from stackctl.config import Config
 from stackctl.console import Console
+from stackctl.doctor.checks import Check, of_line
 from stackctl.doctor.facts import Host, read_engine, read_gpus
 from stackctl.errors import StackError
 from stackctl.layout import Layout
 from stackctl.mode import Mode
 
-FITS, DOES_NOT = 0, 1  # its other exit codes: it cannot be told
+FITS, DOES_NOT, BAD_INPUT = 0, 1, 2  # 3: it cannot be told, for want of a network
 # The hub has 10 seconds of its own there; the rest is for an nvidia-smi that wakes GPUs up.
 WAIT_S = 20.0
 ABOUT_THE_MODEL = "MODEL:"  # how its lines begin that the download would fail with, too
@@ -54,6 +55,21 @@ def _environment(layout: Layout, config: Config, chosen: Mode) -> dict[str, str]
         "ENGINE_DEVICE": "cuda" if chosen == "gpu" else "cpu",
         "HF_TOKEN_PATH": str(layout.hf_token),
     }
+
+
+def check(layout: Layout, config: Config, chosen: Mode) -> list[Check]:
+    """For `doctor`: the model of .env, with its hub asked. `auto` is chosen to fit."""
+    model = config.get("MODEL", "auto")
+    if model == "auto":
+        return []
+    env = _environment(layout, config, chosen)
+    words = (_here(layout, model), "--json")
+    done = process.run([*PROGRAM, *words], env=env, cwd=layout.root, timeout=WAIT_S)
+    told = _parse(done.out) if done.rc in {FITS, DOES_NOT} else {}
+    if told.get("fits"):
+        return [Check("model", "ok", f"{model} fits: {told.get('reason')}")]
+    line = f"{told.get('reason')}{_elsewhere(told)}" if told else done.last_line
+    return [of_line("model", line, "warn" if done.rc not in {DOES_NOT, BAD_INPUT} else "fail")]
 
 
 class Question:

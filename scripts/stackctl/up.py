@@ -13,7 +13,7 @@ from stackctl import config as settings
 from stackctl import status as status_screen
 from stackctl.config import Config
 from stackctl.console import Console
-from stackctl.doctor import examine, facts, report
+from stackctl.doctor import examine, facts, report, seen
 from stackctl.errors import FAILED, StackError
 from stackctl.layout import Layout
 from stackctl.lifecycle import Stack
@@ -34,7 +34,8 @@ def up(layout: Layout, console: Console, timeout_s: float | None, *, debug: bool
     console.line(f"mode: {chosen}{_because(config, chosen)}")
     if debug:
         console.line(f"DEBUG: {status_screen.DEBUG}")
-    if not report.preflight(console, examine.examine(layout, config, host, chosen)):
+    found = examine.examine(layout, config, host, chosen, seen.gather(chosen))
+    if not report.preflight(console, found):
         return FAILED
     question = fit.Question(layout, config, chosen, host)
     question.ask(console)

@@ -1,4 +1,6 @@
-"""What the host has (facts), what we think of it (judges), and both together.
+"""What this host has, and what is wrong with it: found, wanted, fix. Changes nothing.
 
-Nothing here changes the host.
+facts gpus toolkit system     read it (programs on PATH, /proc, /sys); seen: a GPU's host, once
+checks filechecks envcheck    judge it; gpus, toolkit and system judge what they read
+examine report                all of it in order, for `doctor` and before `up`; printed
 """

@@ -1,5 +1,6 @@
 """Judges of the host: pure functions from facts to a verdict with found, wanted and fix."""
 
+import re
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -39,6 +40,14 @@ class Check:
 
     def as_dict(self) -> dict[str, str]:
         return asdict(self)
+
+
+def of_line(name: str, line: str, status: Status = "fail") -> Check:
+    """`NAME: found …; wanted …; fix: …`, as other programs of the stack say it, into its parts."""
+    text = re.sub(r"^[A-Za-z_ ]+: ", "", line) if ": found " in line else line
+    found, _, rest = text.removeprefix("found ").partition("; wanted ")
+    wanted, _, fix = rest.partition("; fix: ")
+    return Check(name, status, found, wanted or "an answer", fix or "see above")
 
 
 def python(host: Host, mode: Mode) -> Check:

@@ -1,4 +1,4 @@
-"""Gather facts and have them judged: for `doctor`, and as the pre-flight of `up`."""
+"""Every check for a mode: for `doctor`, and as the pre-flight of `up`. Changes nothing."""
 
 from pathlib import Path
 
@@ -6,14 +6,18 @@ from stackctl import init, keys, mode, programs
 from stackctl import pins as pin_file
 from stackctl.config import Config
 from stackctl.containers import Containers
-from stackctl.doctor import checks, envcheck, facts, filechecks
+from stackctl.doctor import checks, envcheck, facts, filechecks, gpus, system, toolkit
 from stackctl.doctor.checks import Check
+from stackctl.doctor.seen import Seen
 from stackctl.errors import StackError
 from stackctl.layout import Layout
 
 
-def examine(layout: Layout, config: Config, host: facts.Host, chosen: mode.Mode) -> list[Check]:
+def examine(
+    layout: Layout, config: Config, host: facts.Host, chosen: mode.Mode, seen: Seen | None
+) -> list[Check]:
     """Every check for this mode, in the order a newcomer meets them."""
+    own_port = port(layout, config, chosen)
     return [
         checks.platform(host, chosen),
         checks.python(host, chosen),
@@ -21,16 +25,34 @@ def examine(layout: Layout, config: Config, host: facts.Host, chosen: mode.Mode)
         *checks.library(facts.has_library("libnuma.so.1"), chosen),
         *checks.docker(host, chosen),
         checks.gpu_count(host.gpus, config.get("TENSOR_PARALLEL_SIZE", "1"), chosen),
+        *(gpu_host(layout, config, seen, ours=_is_up(own_port)) if seen else ()),
         disk(layout, chosen),
         *filechecks.env_names(config.file, dict(config.environment)),
         *envcheck.launcher_values(layout, config, chosen),
         *envcheck.gateway_values(layout, config, chosen),
         *local_model(layout, config, chosen),
         *pinned(layout, config, chosen),
-        *port(layout, config, chosen),
+        *own_port,
         *token(layout),
         *api_keys(layout),
     ]
+
+
+def gpu_host(layout: Layout, config: Config, seen: Seen, *, ours: bool) -> list[Check]:
+    """The driver, the GPUs, the toolkit and the system around them."""
+    text = config.get("TENSOR_PARALLEL_SIZE", "1")
+    ranks = int(text) if text.isdecimal() else 1  # its form is the launcher's to judge
+    return [
+        *gpus.driver(layout, seen.cards, config.get("VLLM_IMAGE")),
+        *gpus.judge(seen.cards, seen.slices, ranks, ours=ours),
+        *gpus.xids(seen.xids),
+        *toolkit.judge(seen.docker, seen.toolkit),
+        *system.judge(seen.system, ranks),
+    ]
+
+
+def _is_up(own_port: list[Check]) -> bool:
+    return any("this stack" in check.found for check in own_port)
 
 
 def pinned(layout: Layout, config: Config, chosen: mode.Mode) -> list[Check]:

@@ -1,6 +1,7 @@
 """What was found, printed: for `doctor` all of it, for `up` what stands in the way."""
 
 import json
+from collections.abc import Mapping
 
 from stackctl.console import Console
 from stackctl.doctor.checks import Check
@@ -9,12 +10,15 @@ from stackctl.errors import FAILED
 MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 
 
-def show(console: Console, chosen: str, found: list[Check], as_json: bool) -> int:
-    """Print all checks; exit status 1 when one failed."""
+def show(
+    console: Console, chosen: str, found: list[Check], facts: Mapping[str, object] | None
+) -> int:
+    """Print all checks, or as JSON with `facts` where those are given; 1 when one failed."""
     failed = any(check.status == "fail" for check in found)
-    if as_json:
+    if facts is not None:
         rows = [check.as_dict() for check in found]
-        console.line(json.dumps({"mode": chosen, "ok": not failed, "checks": rows}, indent=2))
+        whole = {"mode": chosen, "ok": not failed, "checks": rows, "facts": facts}
+        console.line(json.dumps(whole, indent=2))
     else:
         console.line(f"mode: {chosen}")
         for check in found:
