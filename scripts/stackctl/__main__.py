@@ -146,7 +146,7 @@ def _init(_: argparse.Namespace, layout: Layout, console: Console) -> int:
 def _doctor(args: argparse.Namespace, layout: Layout, console: Console) -> int:
     config = settings.read(layout)
     host = facts.read_host()
-    chosen = mode.decide(config.get("STACK_MODE"), host.engine, host.gpus)
+    chosen = mode.intended(config.get("STACK_MODE"), host.engine, host.gpus)
     around = seen.gather(chosen)
     found = examine.examine(layout, config, host, chosen, around)
     found += fit.check(layout, config, chosen)

@@ -28,12 +28,14 @@ class Engine:
 
 @dataclass(frozen=True)
 class Gpus:
-    """GPUs as nvidia-smi counts them; `error` is its reason when it is there but fails, and
-    `driverless` the number of NVIDIA GPUs on the PCI bus when there is no nvidia-smi."""
+    """GPUs as nvidia-smi counts them; `error` is its reason when it is there but fails. The number
+    of NVIDIA GPUs on the PCI bus is `driverless` when there is no nvidia-smi, and `unseen` when it
+    lists none."""
 
     names: tuple[str, ...] = ()
     error: str = ""
     driverless: int = 0
+    unseen: int = 0
 
 
 def recorded(path: Path) -> Mode | None:
@@ -69,17 +71,25 @@ def decide(wanted: str, engine: Engine, gpus: Gpus) -> Mode:
     if choice == "local":
         return "local"
     if engine.state == "refused":
-        raise problem(
-            "a Docker engine whose socket refuses this user",
-            "access to it",
-            "sudo usermod -aG docker $USER, then log in again (or STACK_MODE=local)",
-        )
+        _with_engine("cpu", engine)
     if choice == "gpu":
         _demand_gpu(gpus)
         return _with_engine("gpu", engine)
     if choice == "cpu":
         return _with_engine("cpu", engine)
     return _automatic(engine, gpus)
+
+
+def intended(wanted: str, engine: Engine, gpus: Gpus) -> Mode:
+    """As `decide`, also where that refuses for what the host lacks: the mode to be examined.
+    Raises StackError for a STACK_MODE that there is not."""
+    try:
+        return decide(wanted, engine, gpus)
+    except StackError as error:
+        if error.code == USAGE:
+            raise
+    chosen = next((mode for mode in MODES if mode == wanted), None)
+    return chosen or ("gpu" if gpus.names or gpus.error or gpus.driverless else "cpu")
 
 
 def _automatic(engine: Engine, gpus: Gpus) -> Mode:
@@ -91,37 +101,72 @@ def _automatic(engine: Engine, gpus: Gpus) -> Mode:
 
 
 def _demand_gpu(gpus: Gpus) -> None:
+    refusal = gpu_problem(gpus)
+    if refusal:
+        raise refusal
+
+
+def gpu_problem(gpus: Gpus) -> StackError | None:
+    """Why no GPU of this host can be used."""
+    if gpus.names:
+        return None
     if gpus.error:
-        raise problem(
-            f"nvidia-smi that fails: {gpus.error}",
-            "a working NVIDIA driver",
-            "reboot or reinstall the driver (or STACK_MODE=cpu or local, which use no GPU)",
-        )
+        fix = f"{_driver_fix(gpus.error)} (or STACK_MODE=cpu or local, which use no GPU)"
+        return problem(f"nvidia-smi that fails: {gpus.error}", "a working NVIDIA driver", fix)
     if gpus.driverless:
-        raise problem(
+        return problem(
             f"{gpus.driverless} NVIDIA GPU on the PCI bus and no nvidia-smi",
             "the NVIDIA driver",
             "install it (Ubuntu: sudo ubuntu-drivers install, then reboot), or STACK_MODE=cpu or"
             " local, which use no GPU",
         )
-    if not gpus.names:
-        raise problem(
-            "STACK_MODE=gpu and no NVIDIA GPU (nvidia-smi lists none)",
-            "a GPU with its driver",
-            "install the driver, or STACK_MODE=auto",
+    if gpus.unseen:
+        return problem(
+            f"{gpus.unseen} NVIDIA GPU on the PCI bus and none in nvidia-smi",
+            "a driver that knows it",
+            "reboot; if it stays, install the driver's open kernel modules, which newer GPUs need"
+            " (Ubuntu: apt install nvidia-driver-580-server-open)",
         )
+    return problem(
+        "STACK_MODE=gpu and no NVIDIA GPU (nvidia-smi lists none)",
+        "a GPU with its driver",
+        "install the driver, or STACK_MODE=auto",
+    )
+
+
+def _driver_fix(error: str) -> str:
+    if "version mismatch" in error:
+        return "reboot: the driver was updated while it was loaded"
+    if "permission" in error.lower():
+        return "run as a user who may open /dev/nvidia*"
+    return "reboot or reinstall the driver"
 
 
 def _with_engine(mode: Mode, engine: Engine) -> Mode:
+    refusal = engine_problem(mode, engine)
+    if refusal:
+        raise refusal
+    return mode
+
+
+def engine_problem(mode: Mode, engine: Engine) -> StackError | None:
+    """Why Docker cannot be used for `mode`, which needs it."""
     if engine.state == "ok":
-        return mode
+        return None
+    if engine.state == "refused":
+        return problem(
+            "a Docker engine whose socket refuses this user",
+            "access to it",
+            "sudo usermod -aG docker $USER, then log in again (or STACK_MODE=local)",
+        )
     if mode == "gpu":
-        raise problem(
+        return problem(
             f"a GPU but no usable Docker engine ({engine.detail})",
             "Docker Engine with the NVIDIA container toolkit",
             f"{BOOTSTRAP} (or STACK_MODE=local: CPU only)",
         )
-    raise StackError(
-        f"found STACK_MODE=cpu but no usable Docker engine ({engine.detail});"
-        " wanted a running one; fix: curl -fsSL https://get.docker.com | sh (or STACK_MODE=local)"
+    return problem(
+        f"STACK_MODE=cpu but no usable Docker engine ({engine.detail})",
+        "a running one",
+        "curl -fsSL https://get.docker.com | sh (or STACK_MODE=local)",
     )

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from stackctl.doctor.facts import Host, Listener
-from stackctl.mode import Gpus, Mode
+from stackctl.mode import Gpus, Mode, engine_problem, gpu_problem
 
 Status = Literal["ok", "warn", "fail"]
 GIB = 1 << 30
@@ -96,6 +96,9 @@ def docker(host: Host, mode: Mode) -> list[Check]:
         state = host.engine.version or host.engine.detail
         return [Check("docker", "ok", f"not used in local mode ({state})")]
     version = host.engine.version
+    refusal = engine_problem(mode, host.engine)
+    if refusal:
+        return [of_line("docker", str(refusal))]
     if version_tuple(version) < ENGINE_MINIMUM:
         fix = "curl -fsSL https://get.docker.com | sh"
         return [Check("docker", "fail", f"engine {version}", "20.10 or newer", fix)]
@@ -122,8 +125,13 @@ def library(found: bool, mode: Mode) -> list[Check]:
 
 def gpu_count(gpus: Gpus, wanted: str, mode: Mode) -> Check:
     """TENSOR_PARALLEL_SIZE against the GPUs of this host; its form is the launcher's to judge."""
-    if gpus.driverless and mode != "gpu":
-        found = f"{gpus.driverless} NVIDIA GPU without its driver (no nvidia-smi), unused"
+    refusal = gpu_problem(gpus) if mode == "gpu" else None
+    if refusal:
+        return of_line("gpu", str(refusal))
+    unused = gpus.driverless or gpus.unseen
+    if unused and mode != "gpu":
+        why = "no nvidia-smi" if gpus.driverless else "nvidia-smi lists none"
+        found = f"{unused} NVIDIA GPU without its driver ({why}), unused"
         fix = "install the driver and set STACK_MODE=gpu, or leave it so"
         return Check("gpu", "warn", found, f"no GPU in mode {mode}, or one in use", fix)
     found = f"{len(gpus.names)} GPU" + ("s" if len(gpus.names) != 1 else "")

@@ -80,7 +80,8 @@ def read_gpus(bus: Path = PCI_DEVICES) -> Gpus:
     done = process.run(GPU_QUERY, timeout=60)
     if done.rc == process.NOT_FOUND:
         return Gpus(driverless=count_nvidia(bus))
-    return parse_gpus(done)
+    found = parse_gpus(done)
+    return found if found.names or found.error else Gpus(unseen=count_nvidia(bus))
 
 
 def count_nvidia(bus: Path) -> int:
@@ -101,8 +102,9 @@ def parse_gpus(done: process.Result) -> Gpus:
     """From `nvidia-smi --query-gpu=index,name --format=csv,noheader`."""
     if "no devices were found" in (done.out + done.err).lower():
         return Gpus()
-    if done.rc != 0:
-        return Gpus(error=done.last_line)
+    if done.rc != 0:  # NVML's reason may stand in the first of several lines
+        said = " ".join(f"{done.out} {done.err}".split())
+        return Gpus(error=said[:300] or done.last_line)
     rows = [row for row in csv.reader(done.out.splitlines(), skipinitialspace=True) if row]
     return Gpus(tuple(row[1] for row in rows if len(row) > 1 and row[0].isdigit()))
 

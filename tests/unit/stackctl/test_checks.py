@@ -76,6 +76,9 @@ def test_a_gpu_without_its_driver_is_said() -> None:
     check = checks.gpu_count(Gpus(driverless=2), "1", "cpu")
     assert check.status == "warn"
     assert "2 NVIDIA GPU without its driver" in check.line
+    check = checks.gpu_count(Gpus(unseen=1), "1", "cpu")
+    assert check.status == "warn"
+    assert "nvidia-smi lists none" in check.line
 
 
 def test_port() -> None:

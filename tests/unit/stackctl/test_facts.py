@@ -95,4 +95,9 @@ def test_nvidia_gpus_on_the_pci_bus(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert facts.count_nvidia(tmp_path) == 2
     monkeypatch.setenv("PATH", str(tmp_path))
     assert facts.read_gpus(tmp_path).driverless == 2
+    blind = tmp_path / "nvidia-smi"
+    blind.write_text("#!/bin/sh\necho No devices were found\nexit 6\n")
+    blind.chmod(0o755)
+    assert facts.read_gpus(tmp_path).unseen == 2
+    blind.unlink()
     assert facts.read_gpus(tmp_path / "none") == Gpus()

@@ -109,22 +109,29 @@ def test_a_worn_host_says_everything(checkout: Checkout) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "words"),
+    ("host", "name", "words", "fix"),
     [
-        ("no-driver", "nvidia-smi that fails: NVIDIA-SMI has failed because it couldn't"),
-        ("nvml-mismatch", "nvidia-smi that fails"),
-        ("no-docker", "a GPU but no usable Docker engine"),
+        ("no-driver", "gpu", "NVIDIA-SMI has failed because it couldn't", "reboot or reinstall"),
+        ("nvml-mismatch", "gpu", "Driver/library version mismatch", "reboot: the driver was"),
+        ("no-docker", "docker", "a GPU but no usable Docker engine", "get.docker.com | sh"),
     ],
 )
-def test_hosts_that_no_gpu_stack_starts_on(checkout: Checkout, host: str, words: str) -> None:
-    gpu_host.install(host, checkout.bin)
-    checkout.set_env(STACK_MODE="auto")
-    for verb in ("doctor", "up"):
-        done = checkout.stack(verb)
-        assert done.returncode == 1
-        assert words in done.stderr
-        assert "fix: " in done.stderr
-        assert len(done.stderr.splitlines()) == 1
+def test_hosts_that_no_gpu_stack_starts_on(
+    checkout: Checkout, host: str, name: str, words: str, fix: str
+) -> None:
+    """`doctor` says the rest, too, and `up` stops at once; neither falls back to a CPU."""
+    found = doctor(checkout, host)
+    assert found["mode"] == "gpu"
+    (line,) = lines(found)
+    assert line.startswith(f"{name}: ")
+    assert words in line
+    assert fix in line.partition("; fix: ")[2]
+    assert {"settings", "hf token", "kernel"} <= {check["name"] for check in found["checks"]}
+    done = checkout.stack("up", env={"STACK_MODE": "auto"})
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert fix in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from stackctl.errors import StackError
-from stackctl.mode import Engine, Gpus, decide, proven, record, recorded
+from stackctl.mode import Engine, Gpus, decide, intended, proven, record, recorded
 
 OK = Engine("ok", version="28.0.0")
 ABSENT = Engine("absent", "no docker command")
@@ -43,6 +43,8 @@ def test_choice(wanted: str, engine: Engine, gpus: Gpus, expected: str) -> None:
         ("auto", ABSENT, BROKEN, "couldn't communicate with the driver"),
         ("gpu", OK, NONE, "no NVIDIA GPU"),
         ("gpu", OK, DRIVERLESS, "ubuntu-drivers"),
+        ("gpu", OK, Gpus(unseen=1), "open kernel modules"),
+        ("auto", OK, Gpus(error="Driver/library version mismatch"), "fix: reboot: the driver was"),
         ("auto", OK, DRIVERLESS, "STACK_MODE=cpu or local"),
         ("auto", ABSENT, DRIVERLESS, "STACK_MODE=cpu or local"),
         ("gpu", ABSENT, ONE, "no usable Docker engine"),
@@ -70,3 +72,22 @@ def test_a_mode_is_proven_once_it_was_ready(tmp_path: Path) -> None:
     assert (recorded(path), proven(path)) == ("cpu", "cpu")
     record(path, "gpu", ready=False)
     assert (recorded(path), proven(path)) == ("gpu", None)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "engine", "gpus", "mode"),
+    [
+        ("auto", OK, ONE, "gpu"), ("auto", ABSENT, ONE, "gpu"), ("auto", ABSENT, BROKEN, "gpu"),
+        ("", OK, DRIVERLESS, "gpu"), ("auto", REFUSED, NONE, "cpu"), ("cpu", ABSENT, ONE, "cpu"),
+        ("gpu", ABSENT, NONE, "gpu"), ("auto", ABSENT, NONE, "local"),
+    ],
+)  # fmt: skip
+def test_the_mode_to_examine_is_known_where_none_can_start(
+    wanted: str, engine: Engine, gpus: Gpus, mode: str
+) -> None:
+    assert intended(wanted, engine, gpus) == mode
+
+
+def test_a_mode_that_there_is_not_cannot_be_examined() -> None:
+    with pytest.raises(StackError):
+        intended("turbo", OK, ONE)
