@@ -19,9 +19,10 @@ from launcher.fetcherror import FetchError
 from launcher.settings import Settings, SettingsError, load
 from launcher.values import BadValueError
 
-from fit import answer, cpu, gpus, hubread, judge, plans, source
+from fit import answer, cpu, gpus, hubread, plans, remedy, source
 from fit.asked import context, question
 from fit.gpus import Gpu, GpuError
+from fit.judge import Model
 from fit.shape import ShapeError, read
 from fit.source import SourceError
 
@@ -89,7 +90,7 @@ def with_options(args: argparse.Namespace, environ: Mapping[str, str]) -> dict[s
     return {**environ, **{name: value for name, value in given.items() if value is not None}}
 
 
-def read_model(settings: Settings, environ: Mapping[str, str]) -> judge.Model:
+def read_model(settings: Settings, environ: Mapping[str, str]) -> Model:
     """Config and size of the model. Raises SourceError, ShapeError, FetchError."""
     wanted = settings.model
     if wanted.startswith(("/", "./", "../", "~/")):
@@ -101,7 +102,10 @@ def read_model(settings: Settings, environ: Mapping[str, str]) -> judge.Model:
         )
     else:
         found = source.hub(wanted, settings.model_revision, _hub(environ))
-    return judge.Model(name=found.name, shape=read(found.config), file_bytes=found.file_bytes)
+    return Model(
+        name=found.name, shape=read(found.config), file_bytes=found.file_bytes,
+        wide_bytes=found.wide_bytes,
+    )  # fmt: skip
 
 
 def _hub(environ: Mapping[str, str]) -> hubread.Hub:
@@ -113,16 +117,17 @@ def _hub(environ: Mapping[str, str]) -> hubread.Hub:
         raise SourceError(str(error)) from error
 
 
-def _answer(args: argparse.Namespace, settings: Settings, model: judge.Model) -> int:
+def _answer(args: argparse.Namespace, settings: Settings, model: Model) -> int:
     if settings.device == "cpu" and args.gpu is None and not gpus.here():
-        found = cpu.judge(model, cpu.memory(), CPU_KV_CACHE_BYTES, context(settings))
+        room = cpu.Room(cpu.memory(), CPU_KV_CACHE_BYTES)
+        found = cpu.judge(model, room, context(settings), args.concurrency)
         return _tell(args.json, found, lambda: [f"{'fits' if found['fits'] else 'does not fit'}:"
                                                 f" {found['reason']}"])  # fmt: skip
     table = plans.load()
     here = next(iter(gpus.here()), None) if args.gpu is None else None
     card = here if args.gpu is None else gpus.named(args.gpu, table)
     asked = question(settings, card or _largest(table), args.concurrency)
-    result = judge.judge(model, asked)
+    result = remedy.judge(model, asked)
     cheapest = answer.plans_that_do(model, asked, table)
     told = answer.as_json(model, result, cheapest, table)
     if card is None:

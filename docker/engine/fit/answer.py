@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fit.judge import Fit, Model, gib, judge
+from fit.judge import Fit, Model, gib, measure
 from fit.judge import Question as Asked
 from fit.memory import MIB
 from fit.plans import Plan, Table
@@ -27,7 +27,7 @@ def _on(model: Model, asked: Asked, plan: Plan) -> Fit | None:
             **{**vars(asked), "gpu": plan.gpu, "total": plan.gpu_mib * MIB, "gpus": plan.gpus,
                "ranks": ranks}
         )  # fmt: skip
-        found = judge(model, there)
+        found = measure(model, there)
         if found.fits:
             return found
         ranks *= 2

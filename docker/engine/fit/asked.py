@@ -42,8 +42,10 @@ def tokens(text: str | None) -> int | None:
     return int(float(text[:-1]) * factor) if factor else int(text)
 
 
-def question(settings: Settings, card: Gpu, concurrency: int = 1) -> Question:
-    """What these settings ask of `card`."""
+def question(
+    settings: Settings, card: Gpu, concurrency: int = 1, vllm: str | None = None
+) -> Question:
+    """What these settings ask of `card`. `vllm`: its version, None is the newest known."""
     return Question(
         gpu=card.name,
         total=card.total,
@@ -56,4 +58,5 @@ def question(settings: Settings, card: Gpu, concurrency: int = 1) -> Question:
         quantization=settings.quantization,
         seqs=settings.max_num_seqs,
         batched_tokens=tokens(settings.max_num_batched_tokens),
+        vllm=vllm,
     )

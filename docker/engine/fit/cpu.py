@@ -4,6 +4,7 @@ but for `memory`."""
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from fit import kvcache
@@ -24,24 +25,36 @@ def memory(limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
     return min(host, int(text)) if text.isdecimal() else host
 
 
-def judge(model: Model, total: int, kv_bytes: int, context: int | None) -> dict[str, object]:
-    """The answer as JSON, with the keys that mean something without a GPU. `total`: bytes of
-    memory; `kv_bytes`: what the KV cache gets of them."""
-    weights = model.bytes(None)
-    cache = kvcache.of(model.shape, ranks=1, dtype=None, batched_tokens=BATCHED_TOKENS)
-    longest = cache.longest(kv_bytes, model.shape.context)
-    wanted = model.shape.context if context is None else context or longest
-    needed = weights + kv_bytes + OVERHEAD_BYTES
-    many = int(cache.concurrency(kv_bytes, wanted)) if wanted else 0
-    fits = needed <= total and many >= 1
+@dataclass(frozen=True)
+class Room:
+    """Bytes of memory, and of them for the KV cache."""
+
+    total: int
+    kv_cache: int
+
+
+def judge(model: Model, room: Room, context: int | None, concurrency: int = 1) -> dict[str, object]:
+    """The answer as JSON, with the keys that mean something without a GPU."""
+    shape, weights = model.shape, model.size(None).total
+    cache = kvcache.of(shape, ranks=1, dtype=None, in_flight=BATCHED_TOKENS)
+    longest = cache.longest(room.kv_cache, shape.longest)
+    wanted = shape.context if context is None else context or longest
+    many = int(cache.concurrency(room.kv_cache, wanted)) if wanted else 0
+    needed = weights + room.kv_cache + OVERHEAD_BYTES
+    problem = _memory(model, room, needed) or _cache(model, room, (wanted, longest, many))
+    if not problem and many < concurrency:
+        problem = f"found room for {many} requests of {wanted:,} tokens; wanted {concurrency}" + (
+            "; fix: a shorter MAX_MODEL_LEN"
+        )
     return {
         "model": model.name,
-        "fits": fits,
-        "reason": _reason(model, (needed, total), kv_bytes, longest, fits=fits),
-        "estimate": model.shape.rough,
+        "fits": problem is None,
+        "reason": problem or f"{gib(needed)} of {gib(room.total)} of memory",
+        "estimate": shape.rough,
         "weights_bytes": weights,
+        "weights_from": "files" if model.file_bytes is not None else "config",
         "kv_bytes_per_token": cache.bytes_per_token,
-        "kv_cache_tokens": cache.tokens(kv_bytes, wanted) if wanted else 0,
+        "kv_cache_tokens": cache.tokens(room.kv_cache, wanted) if wanted else 0,
         "context": wanted,
         "max_context": longest,
         "max_concurrency": many,
@@ -50,18 +63,27 @@ def judge(model: Model, total: int, kv_bytes: int, context: int | None) -> dict[
     }
 
 
-def _reason(
-    model: Model, memory: tuple[int, int], kv_bytes: int, longest: int, *, fits: bool
-) -> str:
-    needed, total = memory
-    if fits:
-        return f"{gib(needed)} of {gib(total)} of memory"
-    if needed > total:
-        return (
-            f"found {gib(total)} of memory; wanted {gib(needed)} for {model.name} on the CPU;"
-            " fix: a smaller MODEL, or a host with a GPU"
-        )
+def _memory(model: Model, room: Room, needed: int) -> str | None:
+    if needed <= room.total:
+        return None
     return (
-        f"found a KV cache of {kv_bytes / GIB:g} GiB, which is what the CPU engine gets; wanted"
-        f" room for one request of {model.name} at its whole context; fix: MAX_MODEL_LEN={longest}"
+        f"found {gib(room.total)} of memory; wanted {gib(needed)} for {model.name} on the CPU;"
+        " fix: a smaller MODEL, or a host with a GPU"
+    )
+
+
+def _cache(model: Model, room: Room, lengths: tuple[int, int, int]) -> str | None:
+    """`lengths`: the context wanted, the longest that fits, and how many of the wanted one do."""
+    wanted, longest, many = lengths
+    if wanted > model.shape.longest:
+        return (
+            f"found a context of {wanted:,} for {model.name}; wanted at most"
+            f" {model.shape.longest:,}, for which it is made; fix: MAX_MODEL_LEN={longest}"
+        )
+    if many >= 1:
+        return None
+    return (
+        f"found a KV cache of {room.kv_cache / GIB:g} GiB, which is what the CPU engine gets;"
+        f" wanted room for one request of {wanted:,} tokens with {model.name};"
+        f" fix: MAX_MODEL_LEN={longest}"
     )

@@ -19,13 +19,16 @@ LARGEST = 16 * 2**20  # bytes of an answer
 REFUSALS = {
     401: "a model that does not exist, or a private or gated one and no valid token; wanted access;"
     " fix: check its name, accept its terms on its page, put a token into secrets/hf_token",
-    403: "a gated model whose terms this token has not accepted; wanted access; fix: accept them"
-    " on its page, with the account of secrets/hf_token",
-    404: "no such model or revision on the hub; wanted an id as its page shows it; fix: correct"
-    " MODEL or MODEL_REVISION",
+    403: "a gated model whose terms are not accepted; wanted access; fix: accept them on its page,"
+    " with the account whose token is in secrets/hf_token",
+    404: "no such model or revision on the hub (a private one looks the same without a token);"
+    " wanted an id as its page shows it; fix: correct MODEL or MODEL_REVISION",
     429: "the hub limiting this address (429); wanted an answer; fix: try again in a few minutes,"
     " or put a token into secrets/hf_token",
 }
+
+# The header tells more than the status: a gated model may come as 401 or 403.
+CODES = {"GatedRepo": 403, "RepoNotFound": 404, "RevisionNotFound": 404}
 
 
 class HubError(Exception):
@@ -37,6 +40,14 @@ class HubError(Exception):
 
 
 @dataclass(frozen=True)
+class Listing:
+    """A repository's files, name → bytes, and how many bytes of its weights are float32."""
+
+    sizes: dict[str, int]
+    wide_bytes: int
+
+
+@dataclass(frozen=True)
 class Hub:
     """`endpoint`: HF_ENDPOINT or the hub itself. `timeout_s`: of each request."""
 
@@ -44,13 +55,14 @@ class Hub:
     token: str | None
     timeout_s: float = 10.0
 
-    def sizes(self, model: str, revision: str | None) -> dict[str, int]:
-        """File name → bytes. Raises HubError."""
+    def listing(self, model: str, revision: str | None) -> Listing:
+        """The files. Raises HubError."""
         where = f"/revision/{_quoted(revision)}" if revision else ""
         answer = self._json(f"/api/models/{_quoted(model)}{where}?blobs=true", model)
         files = answer.get("siblings") if isinstance(answer, dict) else None
         named = [file for file in files or [] if isinstance(file, dict)]
-        return {str(file.get("rfilename")): int(file.get("size") or 0) for file in named}
+        sizes = {str(file.get("rfilename")): int(file.get("size") or 0) for file in named}
+        return Listing(sizes, _wide_bytes(answer))
 
     def config(self, model: str, revision: str | None) -> bytes:
         """The bytes of config.json. Raises HubError."""
@@ -75,7 +87,8 @@ class Hub:
             with urllib.request.urlopen(request, timeout=self.timeout_s) as answer:  # noqa: S310
                 body: bytes = answer.read(LARGEST)
         except urllib.error.HTTPError as error:
-            raise self._refused(error.code, model) from error
+            named = error.headers.get("X-Error-Code", "")
+            raise self._refused(CODES.get(named, error.code), model) from error
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", None) or error
             raise HubError(
@@ -90,6 +103,14 @@ class Hub:
             return HubError(f"MODEL: {model}: found {REFUSALS[status]}")
         line = f"hub: found status {status} from {self.endpoint}; wanted 200; fix: try again later"
         return HubError(line, unreachable=status >= 500)
+
+
+def _wide_bytes(answer: Any) -> int:  # noqa: ANN401 - whatever the hub sends
+    """The hub counts the parameters of each type in a repository's safetensors files."""
+    found = answer.get("safetensors") if isinstance(answer, dict) else None
+    counts = found.get("parameters") if isinstance(found, dict) else None
+    wide = counts.get("F32") if isinstance(counts, dict) else None
+    return 4 * wide if isinstance(wide, int) else 0
 
 
 def client(endpoint: str | None, token: str | None) -> Hub:

@@ -1,4 +1,4 @@
-"""Does it fit, with which context and concurrency, and what would help where it does not? Pure.
+"""Does it fit, with which context and concurrency? What would help where not: fit.remedy. Pure.
 
 `kv_cache_tokens` is the best prediction. The answers (fits, largest context, concurrency) keep the
 reserve of fit.memory: a model that "fits" starts.
@@ -8,35 +8,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fit import kvcache, memory, weights
+from fit import dividing, kvcache, memory, packing, release, weights
 from fit.kvcache import Cache
-from fit.memory import GIB, Division, Limits
+from fit.memory import GIB, Division
+from fit.release import Release
 from fit.shape import Shape
-
-# A context below this serves no chat; a larger one is worth a smaller batch.
-USEFUL_CONTEXT = 2048
-RANKS = (2, 4, 8)
+from fit.step import Limits
+from fit.weights import Size
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """`file_bytes`: of its weights on disk, None where they are computed from the shape."""
+    """`file_bytes`: of its weights on disk, of them `wide_bytes` as float32; None where they are
+    computed from the shape."""
 
     name: str
     shape: Shape
     file_bytes: int | None
+    wide_bytes: int = 0
 
-    def bytes(self, quantization: str | None) -> int:
+    def size(self, quantization: str | None) -> Size:
         """Weights in memory."""
         if self.file_bytes is None:
             return weights.from_shape(self.shape, quantization)
-        return weights.from_files(self.shape, self.file_bytes, quantization)
+        return weights.from_files(self.shape, self.file_bytes, self.wide_bytes, quantization)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
     """`context`: None is the model's own; 0 the largest that fits (auto). `total`: bytes of one
-    GPU. `seqs`, `batched_tokens`: as set, None is vLLM's choice by the GPU."""
+    GPU. `seqs`, `batched_tokens`: as set, None is vLLM's choice by the GPU. `vllm`: its version,
+    None is the newest known. `eager`: without CUDA graphs."""
 
     gpu: str
     total: int
@@ -49,12 +51,15 @@ class Question:
     quantization: str | None
     seqs: int | None
     batched_tokens: int | None
+    vllm: str | None = None
+    eager: bool = False
 
-    @property
-    def limits(self) -> Limits:
-        usual = memory.defaults(self.total, self.gpu)
-        tokens = self.batched_tokens or usual.batched_tokens
-        return Limits(self.seqs or usual.seqs, tokens)
+    def limits(self, shape: Shape) -> Limits:
+        """Of one step."""
+        seqs, tokens = memory.defaults(self.total, self.gpu)
+        context = self.context or shape.context
+        tokens = self.batched_tokens or min(tokens, (self.seqs or seqs) * context)
+        return Limits(self.seqs or min(seqs, tokens), tokens, context)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,49 +79,74 @@ class Fit:
     max_concurrency: int
 
 
-def judge(model: Model, question: Question) -> Fit:
-    """The whole answer; its reason has found, wanted and fix where it does not fit."""
-    found = measure(model, question)
-    if found.fits:
-        return found
-    return replace(found, reason=f"{found.reason}; fix: {_remedy(model, found)}")
-
-
 def measure(model: Model, question: Question) -> Fit:
-    """Without a remedy."""
-    shape, limits = model.shape, question.limits
-    size = model.bytes(question.quantization)
+    """The whole answer; where it does not fit, its reason has found and wanted."""
+    shape, limits = model.shape, question.limits(model.shape)
+    size = model.size(question.quantization)
+    version = release.of(question.vllm, shape.architecture)
+    if question.eager:
+        version = replace(version, graphs=False)
     division = memory.divide(
-        shape, size, total=question.total, share=question.share, ranks=question.ranks, limits=limits
+        shape, size, card=(question.total, question.share), ranks=question.ranks, limits=limits,
+        vllm=version,
+    )  # fmt: skip
+    found = _caches(model, question, division, (version, limits))
+    problem = _problem(model, found)
+    return replace(
+        found, weights=size.total, fits=problem is None, reason=problem or _summary(found)
     )
-    cache = kvcache.of(
-        shape, ranks=question.ranks, dtype=question.kv_dtype, batched_tokens=limits.batched_tokens
-    )
+
+
+def _caches(
+    model: Model, question: Question, division: Division, step: tuple[Release, Limits]
+) -> Fit:
+    """What the KV cache holds: by the prediction, and at least."""
+    shape, (version, limits) = model.shape, step
+    likely, careful = (
+        kvcache.of(
+            shape, ranks=question.ranks, dtype=question.kv_dtype,
+            in_flight=steps * limits.batched_tokens,
+        )
+        for steps in (version.in_flight, release.NEWER.in_flight)
+    )  # fmt: skip
     safe = max(0, division.kv_cache_safe)
-    longest = cache.longest(safe, shape.context) if cache.block_bytes else shape.context
+    longest = careful.longest(safe, shape.longest) if careful.block_bytes else shape.longest
     context = shape.context if question.context is None else question.context or longest
-    many = min(int(cache.concurrency(safe, context)), limits.seqs) if context else 0
-    if not cache.block_bytes:
+    many = min(int(careful.concurrency(safe, context)), limits.seqs) if context else 0
+    if not careful.block_bytes:
         many = limits.seqs if division.kv_cache_safe > 0 else 0  # no KV cache: an encoder
-    found = Fit(
-        fits=False, reason="", question=question, division=division, cache=cache, weights=size,
-        kv_cache_tokens=cache.tokens(max(0, division.kv_cache), context) if context else 0,
+    return Fit(
+        fits=False, reason="", question=question, division=division, cache=careful, weights=0,
+        kv_cache_tokens=likely.tokens(max(0, division.kv_cache), context) if context else 0,
         context=context, max_context=longest, max_concurrency=many,
     )  # fmt: skip
-    problem = _problem(model, found)
-    return replace(found, fits=problem is None, reason=problem or _summary(found))
 
 
 def _problem(model: Model, found: Fit) -> str | None:
-    asked, parts = found.question, found.division
-    where = f"{asked.ranks} x {asked.gpu}" if asked.ranks > 1 else asked.gpu
+    """What forbids it: found and wanted."""
+    asked = found.question
     if asked.gpus is not None and asked.ranks > asked.gpus:
         return f"found {asked.gpus} GPU ({asked.gpu}); wanted {asked.ranks} (TENSOR_PARALLEL_SIZE)"
-    if model.shape.heads % asked.ranks:
-        return (
-            f"found {model.shape.heads} attention heads in {model.name}; wanted a multiple of"
-            f" TENSOR_PARALLEL_SIZE={asked.ranks}"
-        )
+    return (
+        dividing.refusal(model.shape, asked.ranks)
+        or packing.refusal(model.shape.quantization, asked.quantization)
+        or _too_long(model, found)
+        or _too_large(model, found)
+    )
+
+
+def _too_long(model: Model, found: Fit) -> str | None:
+    if found.context <= model.shape.longest:
+        return None
+    return (
+        f"found a context of {found.context:,} for {model.name}; wanted at most"
+        f" {model.shape.longest:,}, for which it is made"
+    )
+
+
+def _too_large(model: Model, found: Fit) -> str | None:
+    asked, parts = found.question, found.division
+    where = f"{asked.ranks} x {asked.gpu}" if asked.ranks > 1 else asked.gpu
     if parts.kv_cache_safe <= 0:
         return (
             f"found {model.name} with {gib(parts.weights)} of weights for each GPU; wanted at most"
@@ -143,46 +173,6 @@ def _summary(found: Fit) -> str:
         f"weights {gib(parts.weights)} and a KV cache of {gib(parts.kv_cache)}"
         f" ({found.kv_cache_tokens:,} tokens) in {gib(parts.budget)}"
     )
-
-
-def _remedy(model: Model, found: Fit) -> str:
-    """The cheapest change that works, by trying them."""
-    asked = found.question
-    if asked.gpus is not None and asked.ranks > asked.gpus:
-        return f"TENSOR_PARALLEL_SIZE={asked.gpus}, or a host with more GPUs"
-    if model.shape.heads % asked.ranks:
-        return "a TENSOR_PARALLEL_SIZE that divides them, or another MODEL"
-    for change, words in _changes(asked, found):
-        if measure(model, change).fits:
-            return words
-    return "a smaller or quantised MODEL, or a larger GPU"
-
-
-def _changes(asked: Question, found: Fit) -> list[tuple[Question, str]]:
-    changes: list[tuple[Question, str]] = []
-    shorter = replace(asked, context=_round(found.max_context))
-    if _round(found.max_context) >= min(USEFUL_CONTEXT, found.context):
-        changes.append((shorter, f"MAX_MODEL_LEN={shorter.context} (or auto)"))
-    if asked.share < 0.95:
-        changes.append((replace(asked, share=0.95), "GPU_MEMORY_UTILIZATION=0.95"))
-    if asked.kv_dtype is None:
-        fp8 = replace(asked, kv_dtype="fp8")
-        changes.append((fp8, "KV_CACHE_DTYPE=fp8 (compute capability 8.9 or newer)"))
-    for ranks in RANKS:
-        if ranks > asked.ranks and ranks <= (asked.gpus or 0):
-            more = replace(asked, ranks=ranks)
-            changes.append((more, f"TENSOR_PARALLEL_SIZE={ranks}"))
-    if asked.quantization is None:
-        packed = replace(asked, quantization="fp8")
-        changes.append((packed, "QUANTIZATION=fp8 (compute capability 8.9 or newer)"))
-        small = replace(packed, context=0)
-        changes.append((small, "QUANTIZATION=fp8 with MAX_MODEL_LEN=auto"))
-    return changes
-
-
-def _round(context: int) -> int:
-    """Down to a multiple of 256."""
-    return context // 256 * 256 if context >= 256 else context
 
 
 def gib(size: float) -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from fit import packing
 from fit.shape import Shape
 
 BLOCK = (
     16  # tokens; the attention back-ends' usual size, and larger ones differ by a block a request
 )
-STEPS_IN_FLIGHT = 2  # asynchronous scheduling
+INDEX_SCALE = 4  # bytes, beside the 8-bit values of a token that DeepSeek V3.2 chooses with
 CACHE_BYTES = {"fp8": 1, "int8": 1, "nvfp4": 0.5625, "int4": 0.5625, "float32": 4}
 
 
@@ -68,8 +69,10 @@ class Cache:
         return low
 
 
-def of(shape: Shape, *, ranks: int, dtype: str | None, batched_tokens: int) -> Cache:
-    """The cache of one of `ranks` tensor-parallel ranks. `dtype`: KV_CACHE_DTYPE."""
+def of(shape: Shape, *, ranks: int, dtype: str | None, in_flight: int) -> Cache:
+    """The cache of one of `ranks` tensor-parallel ranks. `dtype`: KV_CACHE_DTYPE. `in_flight`:
+    tokens that are scheduled and not yet settled."""
+    dtype = packing.kv_dtype(shape.quantization) if dtype in (None, "auto") else dtype
     kinds = Counter(kind for kind in shape.kinds if kind != "linear")
     local = kinds["sliding"] + kinds["chunked"] if shape.window else 0
     full = kinds.total() - local
@@ -80,7 +83,7 @@ def of(shape: Shape, *, ranks: int, dtype: str | None, batched_tokens: int) -> C
         full=_ceil(full, size) if full else 0,
         local=_ceil(local, size) if local else 0,
         window=shape.window or 0,
-        in_flight=STEPS_IN_FLIGHT * batched_tokens,
+        in_flight=in_flight,
     )
 
 
@@ -88,9 +91,10 @@ def _layer_bytes(shape: Shape, ranks: int, dtype: str | None) -> float:
     """Latent attention has one head, which every rank keeps in full."""
     element = cache_bytes(dtype, 2)
     if shape.latent:
+        index = shape.latent.index + INDEX_SCALE if shape.latent.index else 0
         if dtype and "ds_mla" in dtype:
-            return 656.0 if dtype.startswith("fp8") else 352.0
-        return (shape.latent.rank + shape.latent.rope) * element
+            return (656.0 if dtype.startswith("fp8") else 352.0) + index
+        return (shape.latent.rank + shape.latent.rope) * element + index
     heads = max(1, shape.kv_heads // ranks)
     scales = 8 * heads if dtype and "per_token_head" in dtype else 0  # a float32 for K and for V
     return heads * (shape.head_dim + shape.v_head_dim) * element + scales

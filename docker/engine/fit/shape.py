@@ -4,26 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-Kind = Literal["full", "sliding", "chunked", "linear"]
+from fit import known, layers, lengths
+from fit.defaults import DEFAULTS
+from fit.layers import Kind
+
 DTYPE_BYTES = {"float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2}
 # What transformers assumes where a config leaves the number out.
 NO_GATE = ("gpt2", "gpt_neox", "gptj", "opt", "falcon", "bloom", "mpt", "phi", "starcoder2")
-# Their attention layers alternate without a list of them: (every n-th layer is full, from n-1 on).
-PATTERNS = {
-    "gemma2": 2,
-    "gemma3_text": 6,
-    "gemma3": 6,
-    "gpt_oss": 2,
-    "cohere2": 4,
-    "llama4_text": 4,
-}
-# Layers of these are not all attention; what they keep per sequence is not told by these numbers.
-RECURRENT = (
-    "mamba", "jamba", "bamba", "falcon_h1", "granitemoehybrid", "nemotron_h", "qwen3_next",
-    "zamba2", "rwkv", "lfm2", "minimax", "kimi_linear", "plamo2",
-)  # fmt: skip
 
 
 class ShapeError(Exception):
@@ -32,9 +21,10 @@ class ShapeError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Experts:
-    """A mixture of experts: `layers` of the model have one."""
+    """A mixture of experts: `layers` of the model have one. `chosen`: for each token."""
 
     count: int
+    chosen: int
     intermediate: int
     shared_intermediate: int
     layers: int
@@ -42,21 +32,25 @@ class Experts:
 
 @dataclass(frozen=True, kw_only=True)
 class Latent:
-    """Multi-head latent attention (DeepSeek): what is cached is `rank + rope` values a token."""
+    """Multi-head latent attention (DeepSeek): what is cached is `rank + rope` values a token.
+    `index`: size of the head that DeepSeek V3.2 chooses tokens with, 0 where there is none."""
 
     rank: int
     rope: int
     nope: int
     query_rank: int | None
+    index: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
     """Counts of layers, heads and elements. `kinds`: one for each layer that keeps a KV cache or
-    state. `window`: tokens a sliding or chunked layer looks back. `rough`: why the numbers are an
-    estimate, where they are one."""
+    state. `window`: tokens a sliding or chunked layer looks back. `context`: what an empty
+    MAX_MODEL_LEN means, `longest`: what it may be. `pictures`: it takes more than text. `rough`:
+    why the numbers are an estimate, where they are one."""
 
     kind: str  # model_type
+    architecture: str
     layers: int
     hidden: int
     intermediate: int
@@ -68,6 +62,7 @@ class Shape:
     head_dim: int
     v_head_dim: int
     context: int
+    longest: int
     dtype_bytes: int
     kinds: tuple[Kind, ...]
     window: int | None
@@ -75,25 +70,40 @@ class Shape:
     experts: Experts | None
     quantization: Mapping[str, Any] | None
     pooling: bool
+    pictures: bool = False
     rough: str | None = None
 
 
 def read(config: Mapping[str, Any]) -> Shape:
     """The shape in `config` (of a multi-modal model: its language model's). Raises ShapeError."""
+    try:
+        return _read(config)
+    except (ValueError, TypeError, OverflowError, ZeroDivisionError) as error:
+        raise ShapeError(
+            f"MODEL: found a config.json with a value that is none ({str(error)[:100]}); wanted a"
+            " language model's in Hugging Face form; fix: choose another MODEL"
+        ) from error
+
+
+def _read(config: Mapping[str, Any]) -> Shape:
     text = config.get("text_config") or config.get("llm_config") or config
     if not isinstance(text, Mapping):
-        raise ShapeError("found a text_config that is no object in config.json")
-    merged = {**config, **text}
+        raise ShapeError(
+            "MODEL: found a text_config that is no object in config.json; wanted the language"
+            " model's config; fix: choose another MODEL"
+        )
+    kind = str(text.get("model_type") or config.get("model_type") or "")
+    merged = {**DEFAULTS.get(kind, {}), **config, **text}
     heads = _count(merged, "num_attention_heads", "n_head", "n_heads")
     hidden = _count(merged, "hidden_size", "n_embd", "d_model")
-    layers = _count(merged, "num_hidden_layers", "n_layer", "n_layers")
-    kind = str(text.get("model_type") or config.get("model_type") or "")
-    latent = _latent(merged)
+    depth = _count(merged, "num_hidden_layers", "n_layer", "n_layers")
     head_dim = int(merged.get("head_dim") or hidden // heads)
     intermediate = int(merged.get("intermediate_size") or merged.get("n_inner") or 4 * hidden)
+    length = lengths.read(merged)
     return Shape(
         kind=kind,
-        layers=layers,
+        architecture=_architecture(config),
+        layers=depth,
         hidden=hidden,
         intermediate=intermediate,
         gated=kind not in NO_GATE,
@@ -103,16 +113,23 @@ def read(config: Mapping[str, Any]) -> Shape:
         kv_heads=_kv_heads(merged, kind, heads),
         head_dim=head_dim,
         v_head_dim=int(merged.get("v_head_dim") or head_dim),
-        context=_context(merged),
+        context=length.usual,
+        longest=length.longest,
         dtype_bytes=DTYPE_BYTES.get(str(merged.get("dtype") or merged.get("torch_dtype")), 2),
-        kinds=_kinds(merged, kind, layers),
-        window=_window(merged),
-        latent=latent,
-        experts=_experts(merged, layers, intermediate),
+        kinds=layers.kinds(merged, kind, depth),
+        window=layers.window(merged),
+        latent=_latent(merged),
+        experts=_experts(merged, depth, intermediate),
         quantization=_quantization(config, merged),
         pooling=_pooling(config),
-        rough=_rough(config, text, kind),
+        pictures=text is not config,
+        rough=known.rough(config, text, kind),
     )
+
+
+def _architecture(config: Mapping[str, Any]) -> str:
+    names = config.get("architectures")
+    return str(names[0]) if isinstance(names, list) and names else ""
 
 
 def _count(config: Mapping[str, Any], *names: str) -> int:
@@ -121,8 +138,8 @@ def _count(config: Mapping[str, Any], *names: str) -> int:
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
     raise ShapeError(
-        f"found no {names[0]} in the model's config.json; wanted a language model in Hugging Face"
-        " form; fix: choose another MODEL"
+        f"MODEL: found no {names[0]} in the model's config.json; wanted a language model in Hugging"
+        " Face form; fix: choose another MODEL"
     )
 
 
@@ -149,53 +166,8 @@ def _latent(config: Mapping[str, Any]) -> Latent | None:
         rope=int(config.get("qk_rope_head_dim") or 64),
         nope=int(config.get("qk_nope_head_dim") or 128),
         query_rank=int(query) if query else None,
+        index=int(config.get("index_head_dim") or 0),
     )
-
-
-def _context(config: Mapping[str, Any]) -> int:
-    """As vLLM derives it: the positions, times the factor of a rope scaling that stretches them
-    (not llama3's and longrope's, whose positions are the stretched ones already)."""
-    names = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "n_ctx")
-    positions = [int(config[n]) for n in names if isinstance(config.get(n), int)]
-    length = min(positions) if positions else 2048
-    scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    if not isinstance(scaling, Mapping):
-        return length
-    kind = scaling.get("rope_type") or scaling.get("type")
-    if kind in (None, "default", "llama3", "longrope", "su", "mrope"):
-        return length
-    original = scaling.get("original_max_position_embeddings")
-    base = int(original) if kind == "yarn" and original else length
-    return int(base * float(scaling.get("factor") or 1))
-
-
-def _window(config: Mapping[str, Any]) -> int | None:
-    if config.get("use_sliding_window") is False:
-        return None
-    found = config.get("sliding_window") or config.get("attention_chunk_size")
-    return int(found) if isinstance(found, int) else None
-
-
-def _kinds(config: Mapping[str, Any], kind: str, layers: int) -> tuple[Kind, ...]:
-    listed = config.get("layer_types")
-    if isinstance(listed, list) and listed:
-        return tuple(_named(str(one)) for one in listed[:layers])
-    full: Kind = "full"
-    if _window(config) is None:
-        return (full,) * layers
-    local: Kind = "chunked" if config.get("attention_chunk_size") else "sliding"
-    every = int(config.get("sliding_window_pattern") or PATTERNS.get(kind, 0))
-    if not every:
-        return (local,) * layers
-    return tuple(full if (at + 1) % every == 0 else local for at in range(layers))
-
-
-def _named(name: str) -> Kind:
-    if "sliding" in name:
-        return "sliding"
-    if "chunked" in name:
-        return "chunked"
-    return "full" if "attention" in name and "linear" not in name else "linear"
 
 
 def _experts(config: Mapping[str, Any], layers: int, intermediate: int) -> Experts | None:
@@ -203,6 +175,7 @@ def _experts(config: Mapping[str, Any], layers: int, intermediate: int) -> Exper
     count = next((int(config[n]) for n in names if config.get(n)), 0)
     if count < 2:
         return None
+    chosen = config.get("num_experts_per_tok") or config.get("experts_per_token") or 8
     own = int(config.get("moe_intermediate_size") or intermediate)
     shared = int(config.get("shared_expert_intermediate_size") or 0)
     shared = shared or int(config.get("n_shared_experts") or 0) * own
@@ -212,6 +185,7 @@ def _experts(config: Mapping[str, Any], layers: int, intermediate: int) -> Exper
     skipped = len(only) if isinstance(only, list) else 0
     return Experts(
         count=count,
+        chosen=int(chosen),
         intermediate=own,
         shared_intermediate=shared,
         layers=max(0, (layers - dense) // step - skipped),
@@ -230,13 +204,3 @@ def _pooling(config: Mapping[str, Any]) -> bool:
     names = config.get("architectures") or []
     causal = ("CausalLM", "ConditionalGeneration", "LMHeadModel")
     return bool(names) and not any(str(name).endswith(causal) for name in names)
-
-
-def _rough(config: Mapping[str, Any], text: Mapping[str, Any], kind: str) -> str | None:
-    if any(kind.startswith(name) for name in RECURRENT):
-        return f"{kind} has layers whose state is not counted here"
-    if config.get("is_encoder_decoder"):
-        return "an encoder-decoder's cross attention is not counted here"
-    if text is not config:
-        return "the parts for pictures or sound are counted by their files only"
-    return None

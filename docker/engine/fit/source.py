@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fit import hubread
+from fit import headers, hubread
 from fit.hubread import Hub
 
-WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")  # the first kind that is there is enough
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")  # the first kind that is there is enough
 
 
 class SourceError(Exception):
@@ -25,11 +25,13 @@ class SourceError(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """`file_bytes`: of the weights vLLM would load; None where there is only a config."""
+    """`file_bytes`: of the weights vLLM would load, of them `wide_bytes` as float32; None where
+    there is only a config."""
 
     name: str
     config: Mapping[str, Any]
     file_bytes: int | None
+    wide_bytes: int = 0
 
 
 def folder(path: Path) -> Source:
@@ -42,17 +44,18 @@ def folder(path: Path) -> Source:
             " folder in Hugging Face form; fix: correct the path"
         ) from error
     sizes = {file.name: file.stat().st_size for file in path.iterdir() if file.is_file()}
-    return Source(path.name, parse(text, str(path)), weight_bytes(sizes))
+    wide = sum(headers.wide_bytes(path / name) for name in weight_files(sizes))
+    return Source(path.name, parse(text, str(path)), weight_bytes(sizes), wide)
 
 
 def hub(model: str, revision: str | None, client: Hub) -> Source:
     """A model on the hub: two small requests. Raises SourceError."""
     try:
-        sizes = client.sizes(model, revision)
+        listing = client.listing(model, revision)
         config = parse(client.config(model, revision), model)
     except hubread.HubError as error:
         raise SourceError(str(error), unreachable=error.unreachable) from error
-    return Source(model, config, weight_bytes(sizes))
+    return Source(model, config, weight_bytes(listing.sizes), listing.wide_bytes)
 
 
 def parse(text: bytes, name: str) -> Mapping[str, Any]:
@@ -70,12 +73,15 @@ def parse(text: bytes, name: str) -> Mapping[str, Any]:
 
 
 def weight_bytes(sizes: Mapping[str, int]) -> int | None:
-    """Bytes of the files vLLM loads: of one format, without Mistral's second copy, top level."""
-    for pattern in WEIGHTS:
-        suffix = pattern.removeprefix("*")
-        names = [n for n in sizes if n.endswith(suffix) and "/" not in n]
+    """Bytes of the files vLLM loads; None where there are none."""
+    return sum(sizes[name] for name in weight_files(sizes)) or None
+
+
+def weight_files(sizes: Mapping[str, int]) -> list[str]:
+    """The files vLLM loads: of one format, without Mistral's second copy, top level."""
+    for suffix in WEIGHTS:
+        names = [n for n in sizes if n.endswith(suffix) and "/" not in n and sizes[n]]
         plain = [n for n in names if not n.startswith("consolidated")]
-        total = sum(sizes[name] for name in plain or names)
-        if total:
-            return total
-    return None
+        if names:
+            return plain or names
+    return []

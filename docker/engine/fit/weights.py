@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from fit import packing
 from fit.shape import Experts, Shape
 
-# Bits a weight takes with its scales and zero points: 4 bits in groups of 128 with a 16-bit scale
-# and a 4-bit zero point; MXFP4: blocks of 32 with an 8-bit scale; FP8: scales are negligible.
-BITS = {
-    "awq": 4.16, "gptq": 4.16, "awq_marlin": 4.16, "gptq_marlin": 4.16, "auto-round": 4.16,
-    "mxfp4": 4.25, "nvfp4": 4.5, "modelopt_fp4": 4.5, "bitsandbytes": 4.5, "hqq": 4.5,
-    "fp8": 8.03, "fbgemm_fp8": 8.03, "modelopt": 8.03, "experts_int8": 8.03, "quark": 8.03,
-}  # fmt: skip
+PLAIN = 2  # bytes; vLLM loads float32 as 16 bits
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Counts: the embedding and output matrices; the attention's linear layers; the dense and
-    shared linear layers; the experts'; norms and routers."""
+    """Counts: the embedding and output matrices; the attention's linear layers, of them those for
+    keys and values, and those that latent attention keeps on every rank; the dense and shared
+    linear layers; the experts'; norms and routers."""
 
     embedding: int
     attention: int
+    kv: int
+    low_rank: int
     dense: int
     experts: int
     small: int
 
     @property
+    def linear(self) -> int:
+        return self.attention + self.dense + self.experts
+
+    @property
     def total(self) -> int:
-        return self.embedding + self.attention + self.dense + self.experts + self.small
+        return self.embedding + self.linear + self.small
+
+
+@dataclass(frozen=True)
+class Size:
+    """Bytes in memory. `whole`: of them, on every rank. `kv`: in `kv_heads` parts at most."""
+
+    total: int
+    whole: int
+    kv: int
+    kv_heads: int
+
+    def per_rank(self, ranks: int) -> int:
+        divided = self.total - self.whole - self.kv
+        return -(-divided // ranks) + self.whole + -(-self.kv // min(ranks, self.kv_heads))
 
 
 def count(shape: Shape) -> Parameters:
@@ -41,29 +55,39 @@ def count(shape: Shape) -> Parameters:
     return Parameters(
         embedding=shape.vocab * shape.hidden * (1 if shape.tied else 2),
         attention=shape.layers * _attention(shape),
+        kv=0 if shape.latent else shape.layers * _kv(shape),
+        low_rank=shape.layers * _low_rank(shape),
         dense=(shape.layers - moe_layers) * mlp * shape.intermediate
         + moe_layers * mlp * (moe.shared_intermediate if moe else 0),
-        experts=_experts(shape, moe, mlp),
+        experts=_experts(moe, mlp),
         small=shape.layers * 2 * shape.hidden + shape.hidden + _routers(shape, moe),
     )
 
 
 def _attention(shape: Shape) -> int:
-    hidden = shape.hidden
-    if shape.latent is None:
-        query = shape.heads * shape.head_dim
-        kv = shape.kv_heads * (shape.head_dim + shape.v_head_dim)
-        return hidden * (query + kv) + shape.heads * shape.v_head_dim * hidden
-    latent = shape.latent
+    hidden, latent = shape.hidden, shape.latent
+    output = shape.heads * shape.v_head_dim * hidden
+    if latent is None:
+        return hidden * shape.heads * shape.head_dim + _kv(shape) + output
     query = shape.heads * (latent.nope + latent.rope)
-    rank = latent.query_rank
-    queries = hidden * rank + rank * query if rank else hidden * query
-    down = hidden * (latent.rank + latent.rope)
+    queries = (latent.query_rank or hidden) * query
     up = latent.rank * shape.heads * (latent.nope + shape.v_head_dim)
-    return queries + down + up + shape.heads * shape.v_head_dim * hidden
+    return _low_rank(shape) + queries + up + output
 
 
-def _experts(shape: Shape, moe: Experts | None, mlp: int) -> int:
+def _kv(shape: Shape) -> int:
+    return shape.hidden * shape.kv_heads * (shape.head_dim + shape.v_head_dim)
+
+
+def _low_rank(shape: Shape) -> int:
+    """Projections down to the latent, of one layer."""
+    latent = shape.latent
+    if latent is None:
+        return 0
+    return shape.hidden * (latent.rank + latent.rope + (latent.query_rank or 0))
+
+
+def _experts(moe: Experts | None, mlp: int) -> int:
     return moe.layers * moe.count * mlp * moe.intermediate if moe else 0
 
 
@@ -71,55 +95,42 @@ def _routers(shape: Shape, moe: Experts | None) -> int:
     return moe.layers * moe.count * shape.hidden if moe else 0
 
 
-def from_shape(shape: Shape, quantization: str | None = None) -> int:
-    """Bytes in memory. `quantization`: asked for at load time (QUANTIZATION), where the model's own
+def from_shape(shape: Shape, quantization: str | None = None) -> Size:
+    """In memory. `quantization`: asked for at load time (QUANTIZATION), where the model's own
     config names none."""
     found = count(shape)
-    plain = 2 if shape.dtype_bytes == 4 else shape.dtype_bytes  # vLLM loads float32 as 16 bits
-    method, bits = _method(shape.quantization, quantization)
-    packed = bits / 8 if bits else plain
-    linear = plain if method == "mxfp4" else packed  # gpt-oss packs its experts alone
-    return round(
-        (found.embedding + found.small) * plain
+    method, bits = packing.bits(shape.quantization, quantization)
+    packed = bits / 8 if bits else PLAIN
+    linear = PLAIN if method == "mxfp4" else packed  # gpt-oss packs its experts alone
+    total = (
+        (found.embedding + found.small) * PLAIN
         + (found.attention + found.dense) * linear
         + found.experts * packed
     )
+    whole = found.small * PLAIN + found.low_rank * linear
+    return Size(round(total), round(whole), round(found.kv * linear), shape.kv_heads)
 
 
-def from_files(shape: Shape, file_bytes: int, quantization: str | None = None) -> int:
-    """Bytes in memory of weights that take `file_bytes` on disk."""
+def from_files(
+    shape: Shape, file_bytes: int, wide_bytes: int = 0, quantization: str | None = None
+) -> Size:
+    """In memory, of weights that take `file_bytes` on disk, of them `wide_bytes` as float32."""
+    by_shape = from_shape(shape)
     if shape.quantization is not None:
-        return file_bytes
-    loaded = file_bytes // 2 if shape.dtype_bytes == 4 else file_bytes
-    _, bits = _method(None, quantization)
-    if bits is None:
-        return loaded
-    found = count(shape)
-    linear = found.attention + found.dense + found.experts
-    return round(loaded * (1 - linear / found.total * (1 - bits / 16)))
+        return _like(by_shape, file_bytes, shape)
+    loaded = file_bytes - wide_bytes // 2
+    _, bits = packing.bits(None, quantization)
+    if bits is not None:
+        found = count(shape)
+        loaded = round(loaded * (1 - found.linear / found.total * (1 - bits / 16)))
+    return _like(by_shape, loaded, shape)
 
 
-def _method(config: Mapping[str, Any] | None, asked: str | None) -> tuple[str, float | None]:
-    """The method and its bits a weight; None where nothing is quantised."""
-    if config is None:
-        name = (asked or "").lower().replace("-", "_")
-        return name, BITS.get(name) or BITS.get(name.replace("_", "-"))
-    name = str(config.get("quant_method") or config.get("quant_algo") or "").lower()
-    if name == "compressed-tensors":
-        return name, _compressed(config)
-    bits = config.get("bits") or config.get("w_bit")
-    if isinstance(bits, int):
-        return name, bits + (0.16 if bits <= 4 else 0.14)
-    if name == "bitsandbytes" and config.get("load_in_8bit"):
-        return name, 8.03
-    return name, BITS.get(name, 16.0)
-
-
-def _compressed(config: Mapping[str, Any]) -> float:
-    groups = config.get("config_groups")
-    for group in groups.values() if isinstance(groups, Mapping) else ():
-        weights = group.get("weights") if isinstance(group, Mapping) else None
-        if isinstance(weights, Mapping) and isinstance(weights.get("num_bits"), int):
-            bits = int(weights["num_bits"])
-            return bits + (0.16 if bits <= 4 else 0.03)
-    return 16.0
+def _like(by_shape: Size, total: int, shape: Shape) -> Size:
+    """`total` bytes, divided as the shape's are. What the shape does not tell of (an encoder for
+    pictures) is on every rank."""
+    if shape.pictures:
+        beyond = max(0, total - by_shape.total)
+        return Size(total, by_shape.whole + beyond, by_shape.kv, by_shape.kv_heads)
+    scale = total / by_shape.total
+    return Size(total, round(by_shape.whole * scale), round(by_shape.kv * scale), by_shape.kv_heads)

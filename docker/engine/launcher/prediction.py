@@ -9,7 +9,7 @@ from fit.judge import Model, measure
 from fit.shape import ShapeError, read
 from fit.source import SourceError
 
-from launcher import flags
+from launcher import flags, graphs, versions
 from launcher.argv import CPU_KV_CACHE_BYTES
 from launcher.settings import Settings
 
@@ -24,20 +24,25 @@ def kv_tokens(settings: Settings, folder: Path) -> int | None:
         return None
     try:
         found = source.folder(folder)
-        model = Model(name=found.name, shape=read(found.config), file_bytes=_files(found, settings))
+        model = _model(found, settings)
     except (SourceError, ShapeError):
         return None
     return _on_cpu(settings, model) if settings.device == "cpu" else _on_gpu(settings, model)
 
 
-def _files(found: source.Source, settings: Settings) -> int | None:
+def _model(found: source.Source, settings: Settings) -> Model:
     """Dummy weights have the config's size, whatever files lie there."""
     loads = [f for f in flags.read(settings.extra_args) if flags.is_given([f], "load-format")]
-    return None if loads and loads[-1].value == "dummy" else found.file_bytes
+    dummy = bool(loads) and loads[-1].value == "dummy"
+    return Model(
+        name=found.name, shape=read(found.config),
+        file_bytes=None if dummy else found.file_bytes, wide_bytes=found.wide_bytes,
+    )  # fmt: skip
 
 
 def _on_cpu(settings: Settings, model: Model) -> int | None:
-    tokens = cpu.judge(model, 0, CPU_KV_CACHE_BYTES, context(settings))["kv_cache_tokens"]
+    told = cpu.judge(model, cpu.Room(0, CPU_KV_CACHE_BYTES), context(settings))
+    tokens = told["kv_cache_tokens"]
     return tokens if isinstance(tokens, int) and tokens else None
 
 
@@ -45,7 +50,9 @@ def _on_gpu(settings: Settings, model: Model) -> int | None:
     card = next(iter(gpus.here()), None)
     if card is None:
         return None
-    asked = question(settings, card)
+    asked = question(settings, card, vllm=versions.vllm() or None)
+    found = graphs.ruled_out(settings.compilation_config, settings.extra_args, {})
+    asked = replace(asked, eager=settings.debug or bool(found))
     if settings.model == "auto" and asked.context is None:
         asked = replace(asked, context=0)  # vLLM is told to find the longest (launcher.argv)
     return measure(model, asked).kv_cache_tokens or None

