@@ -6,13 +6,13 @@ Each row imports from those below it, and from its own where it has to:
     up                                                   the verb with the most steps
     usage  pin                                           a report of the gateway's own; digests
     lifecycle  chat  fit                                 the other verbs
-    doctor.examine  doctor.report                        facts gathered, judged, printed
+    doctor.examine  doctor.seen  doctor.report           facts gathered, judged, printed
     local  compose                                       the two kinds of stack, one interface
     programs  supervisor  ports  containers              their parts
     wait  status  canary  caller                         what is asked through nginx
     init  keys  setup  engine_env  doctor.envcheck       files, environments
-    doctor.seen                                          a GPU's host, asked once
-    doctor.gpus  doctor.toolkit  doctor.system           its parts, read and judged
+    doctor.gpumemory  doctor.gpus  doctor.toolkit  doctor.system  doctor.xids
+    doctor.cards                                         a GPU's host: read and judged
     doctor.checks  doctor.filechecks                     judges
     doctor.facts  mode  nginx  venv  pins                readers
     config  envfile  registry  template  http  lock  reasons  restrictions

@@ -147,7 +147,7 @@ def _doctor(args: argparse.Namespace, layout: Layout, console: Console) -> int:
     config = settings.read(layout)
     host = facts.read_host()
     chosen = mode.intended(config.get("STACK_MODE"), host.engine, host.gpus)
-    around = seen.gather(chosen)
+    around = seen.gather(layout, chosen)
     found = examine.examine(layout, config, host, chosen, around)
     found += fit.check(layout, config, chosen)
     return report.show(console, chosen, found, seen.told(host, around) if args.json else None)

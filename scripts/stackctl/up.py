@@ -34,7 +34,7 @@ def up(layout: Layout, console: Console, timeout_s: float | None, *, debug: bool
     console.line(f"mode: {chosen}{_because(config, chosen)}")
     if debug:
         console.line(f"DEBUG: {status_screen.DEBUG}")
-    found = examine.examine(layout, config, host, chosen, seen.gather(chosen))
+    found = examine.examine(layout, config, host, chosen, seen.gather(layout, chosen))
     if not report.preflight(console, found):
         return FAILED
     question = fit.Question(layout, config, chosen, host)

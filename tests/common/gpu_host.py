@@ -29,10 +29,14 @@ elif option.startswith("--query-gpu="):
         sys.exit(2)
     for card in host["gpus"]:
         print(", ".join(card[field] for field in fields))
+elif option.startswith("--query-compute-apps="):
+    for pid, uuid, used, name in host.get("processes", []):
+        print(f"{{pid}}, {{uuid}}, {{used}}, {{name}}")
 elif option == "-L":
     for card in host["gpus"]:
         print(f"GPU {{card['index']}}: {{card['name']}} (UUID: GPU-0)")
-        for at in range(host.get("mig_instances", 0)):
+        on = card["mig.mode.current"] == "Enabled"
+        for at in range(host.get("mig_instances", 0) if on else 0):
             print(f"  MIG 3g.71gb     Device  {{at}}: (UUID: MIG-{{at}})")
 else:
     sys.exit("unexpected: " + " ".join(sys.argv))

@@ -1,6 +1,7 @@
 """What this host has, and what is wrong with it: found, wanted, fix. Changes nothing.
 
-facts gpus toolkit system     read it (programs on PATH, /proc, /sys); seen: a GPU's host, once
-checks filechecks envcheck    judge it; gpus, toolkit and system judge what they read
+facts cards                   read it (programs on PATH, /proc, /sys); seen: a GPU's host, once
+toolkit system xids           read a part of a GPU's host and judge it
+checks gpus gpumemory         judge it; so do filechecks and envcheck
 examine report                all of it in order, for `doctor` and before `up`; printed
 """

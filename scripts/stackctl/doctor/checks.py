@@ -148,6 +148,13 @@ def gpu_count(gpus: Gpus, wanted: str, mode: Mode) -> Check:
     )
 
 
+def untold(error: str) -> Check:
+    """GPUs that nvidia-smi lists and tells nothing else of."""
+    found = f"nvidia-smi --query-gpu: {error[:200]}"
+    fix = "run nvidia-smi by hand; reboot if it fails"
+    return Check("gpu", "warn", found, "an answer to judge the GPU by", fix)
+
+
 def port(
     address: str, number: int, error: str, holder: Listener | None, ours: bool, mode: Mode = "local"
 ) -> Check:

@@ -6,7 +6,17 @@ from stackctl import init, keys, mode, programs
 from stackctl import pins as pin_file
 from stackctl.config import Config
 from stackctl.containers import Containers
-from stackctl.doctor import checks, envcheck, facts, filechecks, gpus, system, toolkit
+from stackctl.doctor import (
+    checks,
+    envcheck,
+    facts,
+    filechecks,
+    gpumemory,
+    gpus,
+    system,
+    toolkit,
+    xids,
+)
 from stackctl.doctor.checks import Check
 from stackctl.doctor.seen import Seen
 from stackctl.errors import StackError
@@ -17,7 +27,6 @@ def examine(
     layout: Layout, config: Config, host: facts.Host, chosen: mode.Mode, seen: Seen | None
 ) -> list[Check]:
     """Every check for this mode, in the order a newcomer meets them."""
-    own_port = port(layout, config, chosen)
     return [
         checks.platform(host, chosen),
         checks.python(host, chosen),
@@ -25,34 +34,43 @@ def examine(
         *checks.library(facts.has_library("libnuma.so.1"), chosen),
         *checks.docker(host, chosen),
         checks.gpu_count(host.gpus, config.get("TENSOR_PARALLEL_SIZE", "1"), chosen),
-        *(gpu_host(layout, config, seen, ours=_is_up(own_port)) if seen else ()),
+        *(gpu_host(layout, config, host, seen) if seen else ()),
         disk(layout, chosen),
         *filechecks.env_names(config.file, dict(config.environment)),
         *envcheck.launcher_values(layout, config, chosen),
         *envcheck.gateway_values(layout, config, chosen),
         *local_model(layout, config, chosen),
         *pinned(layout, config, chosen),
-        *own_port,
+        *port(layout, config, chosen),
         *token(layout),
         *api_keys(layout),
     ]
 
 
-def gpu_host(layout: Layout, config: Config, seen: Seen, *, ours: bool) -> list[Check]:
+def gpu_host(layout: Layout, config: Config, host: facts.Host, seen: Seen) -> list[Check]:
     """The driver, the GPUs, the toolkit and the system around them."""
     text = config.get("TENSOR_PARALLEL_SIZE", "1")
     ranks = int(text) if text.isdecimal() else 1  # its form is the launcher's to judge
+    found = seen.gpus
+    untold = [checks.untold(found.error)] if found.error and host.gpus.names else []
     return [
-        *gpus.driver(layout, seen.cards, config.get("VLLM_IMAGE")),
-        *gpus.judge(seen.cards, seen.slices, ranks, ours=ours),
-        *gpus.xids(seen.xids),
+        *untold,
+        *gpus.driver(layout, found.cards, config.get("VLLM_IMAGE")),
+        *gpus.judge(found.cards, ranks),
+        *gpumemory.judge(found.cards[:ranks], found.apps, _share(config), seen.engine),
+        *xids.judge(seen.xids),
         *toolkit.judge(seen.docker, seen.toolkit),
         *system.judge(seen.system, ranks),
     ]
 
 
-def _is_up(own_port: list[Check]) -> bool:
-    return any("this stack" in check.found for check in own_port)
+def _share(config: Config) -> float:
+    """Of a GPU's memory; 0 where the launcher refuses the value."""
+    try:
+        share = float(config.get("GPU_MEMORY_UTILIZATION", "0.9"))
+    except ValueError:
+        return 0.0
+    return share if 0 < share <= 1 else 0.0
 
 
 def pinned(layout: Layout, config: Config, chosen: mode.Mode) -> list[Check]:

@@ -1,71 +1,33 @@
-"""GPUs by `nvidia-smi`, and what speaks against serving from them."""
+"""Judges of the GPUs that the engine would take, from what nvidia-smi told of them.
 
-import csv
-import re
+The words of the fields are those of drivers 535 to 595. No broken GPU was ever seen here: what one
+says is taken from nvidia-smi's documentation.
+"""
+
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from stackctl import process
+from stackctl.doctor.cards import Card
 from stackctl.doctor.checks import Check, Status, of_line, version_tuple
 from stackctl.layout import Layout
 
-# One question for all of it; an older driver fails on a field that it does not know.
-FIELDS = (
-    "index", "name", "driver_version", "compute_cap", "memory.total", "memory.used",
-    "persistence_mode", "compute_mode", "mig.mode.current", "mig.mode.pending",
-    "ecc.errors.uncorrected.volatile.total", "remapped_rows.pending", "remapped_rows.failure",
-    "gpu_recovery_action", "fabric.state", "clocks_event_reasons.hw_slowdown",
-)  # fmt: skip
 OLDEST_CAPABILITY = (7, 5)  # what vLLM's images are built for
-BUSY_MIB = 1024
-# Xid codes after which a GPU has to be reset or replaced (NVIDIA's catalogue, as cloud providers
-# act on it); others come from programs.
-FATAL_XIDS = frozenset(
-    (46, 48, 54, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 142, 143, 151, 155, 156, 158)
-)
-
-Card = Mapping[str, str]  # field → what nvidia-smi says; left out where it says that it can't
-
-
-def read() -> list[Card]:
-    """This host's GPUs; none where nvidia-smi does not answer."""
-    known = re.findall(r'^"([\w.]+)"', process.run(["nvidia-smi", "--help-query-gpu"]).out, re.M)
-    asked = [field for field in FIELDS if not known or field in known]
-    query = f"--query-gpu={','.join(asked)}"
-    done = process.run(["nvidia-smi", query, "--format=csv,noheader,nounits"], timeout=60)
-    return parse(done.out, asked) if done.rc == 0 else []
+SRAM = "ecc.errors.uncorrected.aggregate.sram.thresholdExceeded"
+UNCORRECTED = "ecc.errors.uncorrected.volatile.total"
+# Power capping is normal under load and is not one of them.
+THROTTLES = {
+    "hw_thermal_slowdown": "too hot",
+    "hw_power_brake_slowdown": "power brake",
+    "hw_slowdown": "heat or power",
+    "sw_thermal_slowdown": "near its temperature limit",
+}
+REPLACE = "replace the GPU (a new Droplet)"
 
 
-def parse(listing: str, fields: list[str]) -> list[Card]:
-    """From the query's lines; [N/A], N/A and [Requested functionality …] are left out."""
-    rows = csv.reader(listing.splitlines(), skipinitialspace=True)
-    return [_card(fields, row) for row in rows if len(row) == len(fields) and row[0].isdigit()]
-
-
-def _card(fields: list[str], row: list[str]) -> Card:
-    pairs = zip(fields, (cell.strip() for cell in row), strict=True)
-    return {name: value for name, value in pairs if value not in ("", "N/A") and value[0] != "["}
-
-
-def read_slices() -> int:
-    """MIG instances, of all GPUs."""
-    return len(re.findall(r"^ +MIG ", process.run(["nvidia-smi", "-L"], timeout=60).out, re.M))
-
-
-def read_xids() -> list[int]:
-    """Xid codes in the kernel's log since the boot, as far as this user may read it."""
-    words = ["journalctl", "-k", "-b", "-q", "--no-pager", "-n", "200", "-g", "NVRM: Xid"]
-    return parse_xids(process.run(words, timeout=5).out)
-
-
-def parse_xids(log: str) -> list[int]:
-    """From lines such as `NVRM: Xid (PCI:0000:00:06): 79, pid=…`."""
-    return [int(code) for code in re.findall(r"NVRM: Xid \([^)]*\): (\d+)", log)]
-
-
-def driver(layout: Layout, cards: list[Card], image: str) -> list[Check]:
+def driver(layout: Layout, cards: Sequence[Card], image: str) -> list[Check]:
     """The driver against the build of the image, by the engine's own matrix."""
-    found = next((card["driver_version"] for card in cards if "driver_version" in card), "")
+    found = next((card.get("driver_version") for card in cards), "")
     if not found:
         return []
     command = [sys.executable, "-P", "-m", "launcher.versions", "--driver", found]
@@ -77,98 +39,131 @@ def driver(layout: Layout, cards: list[Card], image: str) -> list[Check]:
     return [of_line("driver", done.last_line)]
 
 
-def judge(cards: list[Card], slices: int, ranks: int, *, ours: bool) -> list[Check]:
-    """All findings. ours: this stack runs, so that memory in use is its own."""
-    checks: list[Check] = []
-    for card in cards:
-        where = f"GPU {card['index']} ({card.get('name', '?')})"
-        checks += [
-            *_mig(card, where, slices, ranks),
-            *_errors(card, where),
-            *_settings(card, where),
-        ]
-        if not ours:
-            checks += _busy(card, where)
-    return [*checks, *_fabric(cards, ranks)]
+def judge(cards: Sequence[Card], ranks: int) -> list[Check]:
+    """All findings of a host's `cards`; the first `ranks` are those that Docker hands over."""
+    own = cards[:ranks]
+    parts = (_health(own), _mig(own, ranks), _memory_rows(own), _settings(own), _fabric(cards))
+    return [check for part in parts for check in part]
 
 
-def _mig(card: Card, where: str, slices: int, ranks: int) -> Iterator[Check]:
-    now, then = card.get("mig.mode.current", ""), card.get("mig.mode.pending", "")
-    off = f"end what uses the GPU, then: sudo nvidia-smi -i {card['index']} -mig 0"
-    if now == "Enabled" and not slices:
-        wanted = "a whole GPU, or instances on it (vLLM sees no device so)"
-        yield Check("mig", "fail", f"MIG on without instances: {where}", wanted, off)
-    elif now == "Enabled" and ranks > 1:
-        wanted = f"whole GPUs for TENSOR_PARALLEL_SIZE={ranks} (slices can't talk to each other)"
-        yield Check("mig", "fail", f"MIG on: {where}", wanted, f"{off}, or TENSOR_PARALLEL_SIZE=1")
-    elif now == "Enabled":
-        wanted = "a whole GPU, unless one slice is meant to serve"
-        yield Check("mig", "warn", f"MIG on with {slices} instances: {where}", wanted, off)
-    if now and then and now != then:
-        found = f"MIG {now}, {then} after a reset: {where}"
+def name(cards: Sequence[Card]) -> str:
+    """`GPU 0 (NVIDIA H200)`, `GPU 0, 3 (NVIDIA H200)`."""
+    return f"GPU {', '.join(c.get('index') for c in cards)} ({cards[0].get('name') or '?'})"
+
+
+def where(cards: Iterable[Card], rule: Callable[[Card], bool]) -> list[Card]:
+    return [card for card in cards if rule(card)]
+
+
+def _health(cards: Sequence[Card]) -> Iterator[Check]:
+    """What the driver says of a GPU as a whole: lost, to be reset, to be drained."""
+    if broken := where(cards, lambda card: bool(card.broken)):
+        fix = f"reboot; if it comes back, {REPLACE}"
+        found = f"{broken[0].broken}: {name(broken)}"
+        yield Check("health", "fail", found, "a GPU that answers", fix)
+    asking = where(cards, lambda card: card.get("gpu_recovery_action") not in {"", "None"})
+    if not asking:
+        return
+    action = asking[0].get("gpu_recovery_action")
+    found = f"recovery action {action!r}: {name(asking)}"
+    if action.startswith("Drain"):  # what runs may go on to its end
+        fix = "make down when it suits, then sudo nvidia-smi -r, or reboot"
+        yield Check("health", "warn", found, "None", fix)
+    else:
+        fix = f"make down, then reboot (or sudo nvidia-smi -r); if it comes back, {REPLACE}"
+        yield Check("health", "fail", found, "None", fix)
+
+
+def _mig(cards: Sequence[Card], ranks: int) -> Iterator[Check]:
+    on = where(cards, lambda card: card.get("mig.mode.current") == "Enabled")
+    if on:
+        yield _sliced(on, ranks)
+    for card in where(cards, _mig_changes)[:1]:
+        now, then = card.get("mig.mode.current"), card.get("mig.mode.pending")
+        found = f"MIG {now}, {then} after a reset: {name([card])}"
         yield Check("mig", "warn", found, "no pending change", "reboot, or sudo nvidia-smi -r")
 
 
-def _errors(card: Card, where: str) -> Iterator[Check]:
-    action = card.get("gpu_recovery_action", "None")
-    if action != "None":
-        found = f"recovery action {action!r}: {where}"
-        yield Check("health", "fail", found, "None", "do it (nvidia-smi -q), or replace the host")
-    if card.get("remapped_rows.failure") == "Yes":
-        found = f"memory rows that could not be remapped: {where}"
-        yield Check("health", "fail", found, "none", "replace the GPU (a new Droplet)")
-    if card.get("remapped_rows.pending") == "Yes":
-        found = f"memory rows to be remapped: {where}"
+def _mig_changes(card: Card) -> bool:
+    now, then = card.get("mig.mode.current"), card.get("mig.mode.pending")
+    return bool(now and then) and now != then
+
+
+def _sliced(on: Sequence[Card], ranks: int) -> Check:
+    """With MIG on, a GPU is not there as a whole; its slices can't be joined."""
+    off = f"end what uses the GPU, then: sudo nvidia-smi -i {on[0].get('index')} -mig 0"
+    empty = where(on, lambda card: not card.slices)
+    if empty:
+        wanted = "a whole GPU, or instances on it (vLLM sees no device so)"
+        return Check("mig", "fail", f"MIG on without instances: {name(empty)}", wanted, off)
+    if ranks > 1:
+        wanted = f"whole GPUs for TENSOR_PARALLEL_SIZE={ranks} (slices can't talk to each other)"
+        fix = f"{off}, or TENSOR_PARALLEL_SIZE=1"
+        return Check("mig", "fail", f"MIG on: {name(on)}", wanted, fix)
+    found = f"MIG on with {on[0].slices} instances: {name(on)}"
+    wanted = "a whole GPU, unless one slice is meant to serve"
+    return Check("mig", "warn", found, wanted, off)
+
+
+def _memory_rows(cards: Sequence[Card]) -> Iterator[Check]:
+    """ECC: what was corrected is no news."""
+    if failed := where(cards, lambda card: card.get("remapped_rows.failure") == "Yes"):
+        found = f"memory rows that could not be remapped: {name(failed)}"
+        yield Check("health", "fail", found, "none", REPLACE)
+    if pending := where(cards, lambda card: card.get("remapped_rows.pending") == "Yes"):
+        found = f"memory rows to be remapped: {name(pending)}"
         yield Check("health", "warn", found, "none pending", "sudo nvidia-smi -r, or reboot")
-    errors = card.get("ecc.errors.uncorrected.volatile.total", "0")
-    if errors.isdigit() and int(errors):
-        found = f"{errors} uncorrected memory errors since the boot: {where}"
-        yield Check("health", "warn", found, "0", "reboot; if they come back, replace the GPU")
+    if worn := where(cards, lambda card: card.get(SRAM) == "Yes"):
+        found = f"more SRAM errors than its maker allows: {name(worn)}"
+        yield Check("health", "warn", found, "below the threshold", REPLACE)
+    if bad := where(cards, lambda card: bool(card.number(UNCORRECTED))):
+        found = f"{bad[0].get(UNCORRECTED)} uncorrected memory errors since the boot: {name(bad)}"
+        fix = "reboot; if they come back, replace the GPU"
+        yield Check("health", "warn", found, "0", fix)
 
 
-def _settings(card: Card, where: str) -> Iterator[Check]:
-    capability = card.get("compute_cap", "")
-    if capability and version_tuple(capability) < OLDEST_CAPABILITY:
-        found = f"compute capability {capability}: {where}"
+def _settings(cards: Sequence[Card]) -> Iterator[Check]:
+    old = where(cards, lambda card: () < version_tuple(_capability(card)) < OLDEST_CAPABILITY)
+    if old:
+        found = f"compute capability {_capability(old[0])}: {name(old)}"
         yield Check("gpu", "fail", found, "7.5 or newer", "another GPU, or STACK_MODE=cpu")
-    compute = card.get("compute_mode", "Default")
-    if compute != "Default":
-        fix = f"sudo nvidia-smi -i {card['index']} -c 0"
-        level: Status = "fail" if compute == "Prohibited" else "warn"
-        yield Check("gpu", level, f"compute mode {compute}: {where}", "Default", fix)
-    if card.get("persistence_mode") == "Disabled":
+    if other := where(cards, lambda card: card.get("compute_mode") not in {"", "Default"}):
+        mode = other[0].get("compute_mode")
+        level: Status = "fail" if mode == "Prohibited" else "warn"
+        found, fix = f"compute mode {mode}: {name(other)}", "sudo nvidia-smi -c 0"
+        yield Check("gpu", level, found, "Default", fix)
+    if asleep := where(cards, lambda card: card.get("persistence_mode") == "Disabled"):
         fix = "sudo systemctl enable --now nvidia-persistenced"
         wanted = "it on (without it an idle GPU sleeps and the first start is slow)"
-        yield Check("gpu", "warn", f"persistence mode off: {where}", wanted, fix)
-    if card.get("clocks_event_reasons.hw_slowdown") == "Active":
-        found = f"slowed down by its hardware (heat or power): {where}"
+        yield Check("gpu", "warn", f"persistence mode off: {name(asleep)}", wanted, fix)
+    if slow := where(cards, lambda card: bool(_throttles(card))):
+        found = f"slowed down by its hardware ({_throttles(slow[0])}): {name(slow)}"
         yield Check("gpu", "warn", found, "full clocks", "nvidia-smi -q -d PERFORMANCE; a new host")
 
 
-def _busy(card: Card, where: str) -> Iterator[Check]:
-    used = card.get("memory.used", "0")
-    if used.isdigit() and int(used) > BUSY_MIB:
-        found = f"{int(used) / 1024:.1f} GiB in use by other programs: {where}"
-        fix = "end them (nvidia-smi shows them), or lower GPU_MEMORY_UTILIZATION"
-        yield Check("gpu", "warn", found, "a free GPU", fix)
+def _capability(card: Card) -> str:
+    return card.get("compute_cap")
 
 
-def _fabric(cards: list[Card], ranks: int) -> Iterator[Check]:
-    """NVSwitch hosts need the fabric manager, of the driver's own version."""
-    states = {card["fabric.state"] for card in cards if "fabric.state" in card}
-    if len(cards) < 2 or states <= {"Completed"}:
+def _throttles(card: Card) -> str:
+    prefix = "clocks_event_reasons"
+    active = (words for key, words in THROTTLES.items() if card.get(f"{prefix}.{key}") == "Active")
+    return next(active, "")
+
+
+def _fabric(cards: Sequence[Card]) -> Iterator[Check]:
+    """NVSwitch hosts need the fabric manager, of the driver's own version; without it CUDA starts
+    on none of their GPUs. One that was handed to a virtual machine by itself is let be."""
+    told = where(cards, lambda card: bool(card.get("fabric.state")))
+    bad = where(told, lambda card: _fabric_state(card) != "Completed")
+    if len(cards) < 2 or not bad:
         return
-    found = f"NVSwitch fabric {', '.join(sorted(states))}"
-    fix = "sudo systemctl restart nvidia-fabricmanager (its version must be the driver's)"
-    level: Status = "fail" if ranks > 1 else "warn"
-    yield Check("fabric", level, found, "Completed", fix)
+    found = f"NVSwitch fabric {', '.join(sorted({_fabric_state(card) for card in bad}))}"
+    version = bad[0].get("driver_version") or "the driver's"
+    fix = f"sudo systemctl restart nvidia-fabricmanager (its version must be {version})"
+    yield Check("fabric", "fail", found, "Completed", fix)
 
 
-def xids(codes: list[int]) -> list[Check]:
-    """Faults of the hardware that the kernel saw."""
-    fatal = sorted(set(codes) & FATAL_XIDS)
-    if not fatal:
-        return []
-    found = f"Xid {', '.join(map(str, fatal))} in the kernel's log since the boot"
-    fix = "reboot; if it comes back, replace the host (power-cycle or recreate the Droplet)"
-    return [Check("health", "warn", found, "no fault of a GPU", fix)]
+def _fabric_state(card: Card) -> str:
+    state, status = card.get("fabric.state"), card.get("fabric.status") or "Success"
+    return state if status == "Success" else f"{state} ({status})"
