@@ -79,6 +79,8 @@ def install(name: str, into: Path) -> None:
     if "nvidia_ctk" in host:
         said = f"NVIDIA Container Toolkit CLI version {host['nvidia_ctk']}"
         _program(into / "nvidia-ctk", f"#!/bin/sh\necho '{said}'\n")
+    if host.get("hook"):
+        _program(into / "nvidia-container-runtime-hook", "#!/bin/sh\n")
     _program(
         into / "journalctl", f"#!/bin/sh\n/bin/cat <<'END'\n{host.get('kernel_log', '')}\nEND\n"
     )

@@ -59,7 +59,7 @@ def gpu_host(layout: Layout, config: Config, host: facts.Host, seen: Seen) -> li
         *gpus.judge(found.cards, ranks),
         *gpumemory.judge(found.cards[:ranks], found.apps, _share(config), seen.engine),
         *xids.judge(seen.xids),
-        *toolkit.judge(seen.docker, seen.toolkit),
+        *toolkit.judge(seen.docker, seen.toolkit, found.cards[:ranks]),
         *system.judge(seen.system, ranks),
     ]
 

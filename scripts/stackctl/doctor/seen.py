@@ -9,7 +9,14 @@ from stackctl.errors import StackError
 from stackctl.layout import Layout
 from stackctl.mode import Mode
 
-OF_DOCKER = ("ServerVersion", "CgroupDriver", "Driver", "SecurityOptions", "OperatingSystem")
+OF_DOCKER = (
+    "ServerVersion",
+    "CgroupDriver",
+    "Driver",
+    "DockerRootDir",
+    "SecurityOptions",
+    "OperatingSystem",
+)
 
 
 @dataclass(frozen=True)
@@ -20,7 +27,7 @@ class Seen:
     gpus: cards.Cards
     xids: list[int]
     docker: toolkit.Info
-    toolkit: str
+    toolkit: toolkit.Toolkit
     system: system.System
     engine: str = ""
 
@@ -33,7 +40,7 @@ def gather(layout: Layout, chosen: Mode) -> Seen | None:
         gpus=cards.read(),
         xids=xids.read(),
         docker=toolkit.read(),
-        toolkit=toolkit.read_version(),
+        toolkit=toolkit.read_toolkit(),
         system=system.read(),
         engine=_engine(layout),
     )
@@ -65,6 +72,6 @@ def _around(seen: Seen) -> dict[str, object]:
         "xids": seen.xids,
         "docker": {name: seen.docker.get(name) for name in OF_DOCKER},
         "docker_gpus": toolkit.devices(seen.docker),
-        "container_toolkit": seen.toolkit,
+        "container_toolkit": asdict(seen.toolkit),
         "system": asdict(seen.system),
     }

@@ -1,10 +1,13 @@
 """Docker's side of a GPU: the container toolkit, CDI, the cgroup driver."""
 
 import json
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from stackctl import process
+from stackctl.doctor.cards import Card
 from stackctl.doctor.checks import Check, version_tuple
 
 CONFIGURE = "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker"
@@ -12,7 +15,9 @@ INSTALL = f"install nvidia-container-toolkit (NVIDIA's apt repository), then: {C
 # From here on Docker gives GPUs to containers by CDI where a specification exists, and what it
 # gave is not lost at a daemon-reload.
 DOCKER_BY_CDI = (29, 2)
-OLDEST_TOOLKIT = (1, 16)
+# It closed a hole by which an image could take over the host (CVE-2025-23266).
+OLDEST_TOOLKIT = (1, 17, 8)
+GPU = "nvidia.com/gpu"
 
 Info = Mapping[str, Any]
 
@@ -27,42 +32,73 @@ def read() -> Info:
     return found if isinstance(found, dict) else {}
 
 
-def read_version() -> str:
-    """nvidia-ctk's, empty where there is none."""
+@dataclass(frozen=True)
+class Toolkit:
+    """`version`: nvidia-ctk's, empty where there is none. `hook`: the program that Docker looks for
+    when it starts, to know whether it can hand GPUs over."""
+
+    version: str = ""
+    hook: bool = False
+
+
+def read_toolkit() -> Toolkit:
     done = process.run(["nvidia-ctk", "--version"], timeout=10)
-    words = done.out.split()
-    return next((w for w in words if version_tuple(w)), "") if done.rc == 0 else ""
+    words = done.out.split() if done.rc == 0 else []
+    version = next((word for word in words if version_tuple(word)), "")
+    return Toolkit(version, shutil.which("nvidia-container-runtime-hook") is not None)
 
 
 def devices(info: Info) -> list[str]:
-    """GPUs that Docker knows by CDI (nvidia.com/gpu=0 …)."""
+    """GPUs that Docker knows by CDI (nvidia.com/gpu=0 …); it tells them from 28.3 on."""
     listed = info.get("DiscoveredDevices") or []
     ids = [str(one.get("ID", "")) for one in listed if isinstance(one, dict)]
-    return [one for one in ids if one.startswith("nvidia.com/gpu")]
+    return [one for one in ids if one.startswith(GPU)]
 
 
-def judge(info: Info, version: str) -> list[Check]:
-    """All findings; none where Docker told nothing."""
+def judge(info: Info, toolkit: Toolkit, cards: Sequence[Card]) -> list[Check]:
+    """All findings; none where Docker told nothing, but for a toolkit that is not there at all.
+    `cards` are those that the engine would take."""
     if not info:
-        return []
-    return [_registered(info, version), *_age(version), *_cgroups(info), *_rootless(info)]
+        missing = Check("toolkit", "fail", "no nvidia-container-toolkit", "it", INSTALL)
+        return [] if toolkit.version or toolkit.hook else [missing]
+    parts = (_age(toolkit.version), _cgroups(info), _specified(info, cards), _oddities(info))
+    return [_registered(info, toolkit), *(check for part in parts for check in part)]
 
 
-def _registered(info: Info, version: str) -> Check:
+def _registered(info: Info, toolkit: Toolkit) -> Check:
+    """Docker takes GPU requests by the hook alone, if it was there when Docker started: that can't
+    be seen, so a toolkit that is not registered is a warning."""
     runtimes = info.get("Runtimes") or {}
+    version = toolkit.version or "of unknown version"
     if "nvidia" in runtimes or devices(info):
-        return Check("toolkit", "ok", f"nvidia-container-toolkit {version or 'registered'}")
+        return Check("toolkit", "ok", f"nvidia-container-toolkit {version}")
     wanted = "the NVIDIA container toolkit registered with Docker"
-    if version:
+    if toolkit.hook:
+        return Check("toolkit", "warn", f"toolkit {version}, not registered", wanted, CONFIGURE)
+    if toolkit.version:
         return Check("toolkit", "fail", f"toolkit {version}, unknown to Docker", wanted, CONFIGURE)
     return Check("toolkit", "fail", "no nvidia-container-toolkit", wanted, INSTALL)
+
+
+def _specified(info: Info, cards: Sequence[Card]) -> list[Check]:
+    """CDI's specification is made when the toolkit or the driver is installed and at each boot,
+    not when MIG changes."""
+    known = devices(info)
+    whole = [card.get("index") for card in cards if card.get("mig.mode.current") != "Enabled"]
+    lacking = [index for index in whole if f"{GPU}={index}" not in known]
+    if not known or not lacking:
+        return []
+    found = f"no {GPU}={lacking[0]} among Docker's {len(known)} CDI devices"
+    fix = "sudo systemctl restart nvidia-cdi-refresh (or nvidia-ctk cdi generate) and docker"
+    return [Check("cdi", "warn", found, "a specification of each GPU", fix)]
 
 
 def _age(version: str) -> list[Check]:
     if not version or version_tuple(version) >= OLDEST_TOOLKIT:
         return []
     fix = "sudo apt install --only-upgrade nvidia-container-toolkit"
-    return [Check("toolkit", "warn", f"toolkit {version}", "1.16 or newer", fix)]
+    wanted = "1.17.8 or newer (before, an image could take over the host: CVE-2025-23266)"
+    return [Check("toolkit", "warn", f"toolkit {version}", wanted, fix)]
 
 
 def _cgroups(info: Info) -> list[Check]:
@@ -82,9 +118,15 @@ def _cgroups(info: Info) -> list[Check]:
     ]  # fmt: skip
 
 
-def _rootless(info: Info) -> list[Check]:
-    options = info.get("SecurityOptions") or []
-    if not any("rootless" in str(option) for option in options):
-        return []
-    fix = "sudo nvidia-ctk config --set nvidia-container-cli.no-cgroups --in-place, or rootful"
-    return [Check("docker", "warn", "a rootless engine", "one that may give GPUs away", fix)]
+def _oddities(info: Info) -> list[Check]:
+    """Kinds of Docker that hand GPUs over only with more work."""
+    found = []
+    if any("rootless" in str(option) for option in info.get("SecurityOptions") or []):
+        fix = "sudo nvidia-ctk config --set nvidia-container-cli.no-cgroups --in-place, or rootful"
+        wanted = "one that may give GPUs away"
+        found.append(Check("docker", "warn", "a rootless engine", wanted, fix))
+    if str(info.get("DockerRootDir", "")).startswith("/var/snap/"):
+        fix = "sudo snap remove docker, then curl -fsSL https://get.docker.com | sh"
+        wanted = "Docker's own packages (a snap does not see the toolkit)"
+        found.append(Check("docker", "warn", "Docker from a snap", wanted, fix))
+    return found
