@@ -168,11 +168,10 @@ def _worker(case: Case, place: Place, folder: Path, _: str) -> Row:
 
 
 def against_each_other(rows: list[Row]) -> list[str]:
-    """What only two cases together show."""
-    by_name = {row["case"]: row for row in rows}
-    cold, warm = (((by_name.get(n) or {}).get("start") or {}).get("seconds")
-                  for n in ("in-force", "warm"))  # fmt: skip
-    if not cold or not warm:
+    """What only two cases together show. Where nothing is compiled, no start is cold."""
+    starts = {row["case"]: row.get("start") or {} for row in rows}
+    cold, warm = starts.get("in-force", {}), starts.get("warm", {})
+    if cold.get("compile_cache") != "cold" or not warm.get("seconds"):
         return []
-    share = warm / cold
+    share = warm["seconds"] / cold["seconds"]
     return [f"warm start {share:.2f} of the cold one"] if share > LARGEST_WARM_SHARE else []
