@@ -58,11 +58,14 @@ def _environment(layout: Layout, config: Config, chosen: Mode) -> dict[str, str]
 
 
 def check(layout: Layout, config: Config, chosen: Mode) -> list[Check]:
-    """For `doctor`: the model of .env, with its hub asked. `auto` is chosen to fit."""
+    """For `doctor`: the model of .env, with its hub asked. `auto` is a model of the hub on a GPU,
+    and in the image or installed here otherwise."""
+    env = _environment(layout, config, chosen)
     model = config.get("MODEL", "auto")
     if model == "auto":
+        model = _automatic(layout, env) if chosen == "gpu" else ""
+    if not model:
         return []
-    env = _environment(layout, config, chosen)
     words = (_here(layout, model), "--json")
     done = process.run([*PROGRAM, *words], env=env, cwd=layout.root, timeout=WAIT_S)
     told = _parse(done.out) if done.rc in {FITS, DOES_NOT} else {}
@@ -70,6 +73,14 @@ def check(layout: Layout, config: Config, chosen: Mode) -> list[Check]:
         return [Check("model", "ok", f"{model} fits: {told.get('reason')}")]
     line = f"{told.get('reason')}{_elsewhere(told)}" if told else done.last_line
     return [of_line("model", line, "warn" if done.rc not in {DOES_NOT, BAD_INPUT} else "fail")]
+
+
+def _automatic(layout: Layout, env: Mapping[str, str]) -> str:
+    """The hub's id of what MODEL=auto takes here; empty where no GPU is seen, which is judged
+    elsewhere."""
+    command = [sys.executable, "-P", "-m", "launcher.auto"]
+    done = process.run(command, env=env, cwd=layout.root)
+    return done.out.strip() if done.rc == 0 else ""
 
 
 class Question:

@@ -1,7 +1,11 @@
-"""MODEL=auto on a GPU: which model, by the memory of one card."""
+"""MODEL=auto on a GPU: which model, by the memory of one card.
+
+`python3 -m launcher.auto` tells which one that is on this host; exit 1 where no GPU is seen.
+"""
 
 import re
 import subprocess
+import sys
 
 from launcher.fetcherror import Code, FetchError
 
@@ -43,3 +47,17 @@ def smallest_gpu_mib() -> int:
 def parse(listing: str) -> list[int]:
     """MiB per GPU from nvidia-smi's lines; cards that don't tell ([N/A]) are left out."""
     return [int(line) for line in listing.split("\n") if re.fullmatch(r" *[0-9]{1,9} *", line)]
+
+
+def main() -> int:
+    try:
+        chosen = choose(smallest_gpu_mib())
+    except FetchError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(f"{chosen}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

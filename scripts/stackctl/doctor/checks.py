@@ -13,6 +13,7 @@ GIB = 1 << 30
 COMPOSE_MINIMUM = (2, 24, 4)
 ENGINE_MINIMUM = (20, 10)
 LOCAL_MEMORY = 7 * GIB  # a machine sold with 8 GB reports a little less; the engine takes 3.3 GB
+GPU_MEMORY = 14 * GIB  # the smallest Droplet with a GPU has 32
 LOCAL_PYTHONS = ((3, 11), (3, 13))
 # Measured: 3.5 GB of engine, 0.3 GB of model, and as much again while pip unpacks.
 LOCAL_FIRST_RUN = 8 * GIB
@@ -75,6 +76,9 @@ def platform(host: Host, mode: Mode) -> Check:
 
 def memory(host: Host, mode: Mode) -> Check:
     found = f"{host.memory / GIB:.1f} GiB"
+    if mode == "gpu" and host.memory < GPU_MEMORY:
+        wanted = "16 GB beside a GPU (the engine's processes, the weights' way to it)"
+        return Check("memory", "warn", found, wanted, "a larger machine")
     if mode == "local" and host.memory < LOCAL_MEMORY:
         return Check("memory", "fail", found, "8 GB for local mode", "use a larger machine")
     return Check("memory", "ok", found)

@@ -18,23 +18,24 @@ from stackctl.doctor import (
     xids,
 )
 from stackctl.doctor.checks import Check
-from stackctl.doctor.seen import Seen
+from stackctl.doctor.seen import GpuHost, Seen
 from stackctl.errors import StackError
 from stackctl.layout import Layout
 
 
 def examine(
-    layout: Layout, config: Config, host: facts.Host, chosen: mode.Mode, seen: Seen | None
+    layout: Layout, config: Config, host: facts.Host, chosen: mode.Mode, seen: Seen
 ) -> list[Check]:
     """Every check for this mode, in the order a newcomer meets them."""
     return [
         checks.platform(host, chosen),
         checks.python(host, chosen),
         checks.memory(host, chosen),
+        *system.judge(seen.system, chosen, ranks(config), config.get("COMPOSE_FILE")),
         *checks.library(facts.has_library("libnuma.so.1"), chosen),
         *checks.docker(host, chosen),
         checks.gpu_count(host.gpus, config.get("TENSOR_PARALLEL_SIZE", "1"), chosen),
-        *(gpu_host(layout, config, host, seen) if seen else ()),
+        *(gpu_host(layout, config, host, seen.gpu) if seen.gpu else ()),
         disk(layout, chosen),
         *filechecks.env_names(config.file, dict(config.environment)),
         *envcheck.launcher_values(layout, config, chosen),
@@ -47,21 +48,26 @@ def examine(
     ]
 
 
-def gpu_host(layout: Layout, config: Config, host: facts.Host, seen: Seen) -> list[Check]:
-    """The driver, the GPUs, the toolkit and the system around them."""
-    text = config.get("TENSOR_PARALLEL_SIZE", "1")
-    ranks = int(text) if text.isdecimal() else 1  # its form is the launcher's to judge
+def gpu_host(layout: Layout, config: Config, host: facts.Host, seen: GpuHost) -> list[Check]:
+    """The driver, the GPUs that Docker would hand over (the first ones), and the toolkit."""
+    wanted = ranks(config)
     found = seen.gpus
     untold = [checks.untold(found.error)] if found.error and host.gpus.names else []
     return [
         *untold,
         *gpus.driver(layout, found.cards, config.get("VLLM_IMAGE")),
-        *gpus.judge(found.cards, ranks),
-        *gpumemory.judge(found.cards[:ranks], found.apps, _share(config), seen.engine),
+        *gpus.judge(found.cards, wanted),
+        *gpumemory.judge(found.cards[:wanted], found.apps, _share(config), seen.engine),
         *xids.judge(seen.xids),
-        *toolkit.judge(seen.docker, seen.toolkit, found.cards[:ranks]),
-        *system.judge(seen.system, ranks),
+        *(toolkit.without_docker(seen.toolkit) if host.engine.state != "ok" else ()),
+        *toolkit.judge(seen.docker, seen.toolkit, found.cards[:wanted]),
     ]
+
+
+def ranks(config: Config) -> int:
+    """TENSOR_PARALLEL_SIZE; 1 where the launcher refuses its form."""
+    text = config.get("TENSOR_PARALLEL_SIZE", "1")
+    return int(text) if text.isascii() and text.isdigit() and int(text[:9]) > 0 else 1
 
 
 def _share(config: Config) -> float:

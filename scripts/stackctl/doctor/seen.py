@@ -1,4 +1,4 @@
-"""A GPU's host, asked once."""
+"""The system and, where one is to serve, a GPU's host: asked once."""
 
 from dataclasses import asdict, dataclass
 
@@ -20,28 +20,35 @@ OF_DOCKER = (
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What its programs and files said. `engine`: the id of this stack's own engine container,
+class GpuHost:
+    """What a GPU's programs and Docker said. `engine`: the id of this stack's own engine container,
     empty when none runs."""
 
     gpus: cards.Cards
     xids: list[int]
     docker: toolkit.Info
     toolkit: toolkit.Toolkit
-    system: system.System
     engine: str = ""
 
 
-def gather(layout: Layout, chosen: Mode) -> Seen | None:
-    """Nothing is asked where no GPU is to serve."""
-    if chosen != "gpu":
-        return None
-    return Seen(
+@dataclass(frozen=True)
+class Seen:
+    """What is asked for doctor and `up` alone. `gpu` is None where no GPU is to serve."""
+
+    system: system.System
+    gpu: GpuHost | None = None
+
+
+def gather(layout: Layout, chosen: Mode) -> Seen:
+    return Seen(system.read(), _gpu_host(layout) if chosen == "gpu" else None)
+
+
+def _gpu_host(layout: Layout) -> GpuHost:
+    return GpuHost(
         gpus=cards.read(),
         xids=xids.read(),
         docker=toolkit.read(),
         toolkit=toolkit.read_toolkit(),
-        system=system.read(),
         engine=_engine(layout),
     )
 
@@ -57,21 +64,21 @@ def _engine(layout: Layout) -> str:
     return found.id if found and found.state == "running" else ""
 
 
-def told(host: facts.Host, seen: Seen | None) -> dict[str, object]:
+def told(host: facts.Host, seen: Seen) -> dict[str, object]:
     """The facts themselves, for --json: sizes in bytes, nothing secret."""
-    return {"host": asdict(host), "gpu_host": _around(seen) if seen else None}
+    around = _around(seen.gpu) if seen.gpu else None
+    return {"host": asdict(host), "system": asdict(seen.system), "gpu_host": around}
 
 
-def _around(seen: Seen) -> dict[str, object]:
+def _around(found: GpuHost) -> dict[str, object]:
     return {
-        "gpus": [{**card.fields, "mig_instances": card.slices} for card in seen.gpus.cards],
+        "gpus": [{**card.fields, "mig_instances": card.slices} for card in found.gpus.cards],
         "gpu_processes": [
             {"pid": app.pid, "name": app.name, "gpu": app.uuid, "used": app.used}
-            for app in seen.gpus.apps
+            for app in found.gpus.apps
         ],
-        "xids": seen.xids,
-        "docker": {name: seen.docker.get(name) for name in OF_DOCKER},
-        "docker_gpus": toolkit.devices(seen.docker),
-        "container_toolkit": asdict(seen.toolkit),
-        "system": asdict(seen.system),
+        "xids": found.xids,
+        "docker": {name: found.docker.get(name) for name in OF_DOCKER},
+        "docker_gpus": toolkit.devices(found.docker),
+        "container_toolkit": asdict(found.toolkit),
     }

@@ -56,13 +56,18 @@ def devices(info: Info) -> list[str]:
 
 
 def judge(info: Info, toolkit: Toolkit, cards: Sequence[Card]) -> list[Check]:
-    """All findings; none where Docker told nothing, but for a toolkit that is not there at all.
-    `cards` are those that the engine would take."""
+    """All findings; none where Docker told nothing. `cards` are those the engine would take."""
     if not info:
-        missing = Check("toolkit", "fail", "no nvidia-container-toolkit", "it", INSTALL)
-        return [] if toolkit.version or toolkit.hook else [missing]
+        return []
     parts = (_age(toolkit.version), _cgroups(info), _specified(info, cards), _oddities(info))
     return [_registered(info, toolkit), *(check for part in parts for check in part)]
+
+
+def without_docker(toolkit: Toolkit) -> list[Check]:
+    """What can be said before there is a Docker engine."""
+    if toolkit.version or toolkit.hook:
+        return []
+    return [Check("toolkit", "fail", "no nvidia-container-toolkit", "it beside Docker", INSTALL)]
 
 
 def _registered(info: Info, toolkit: Toolkit) -> Check:

@@ -119,6 +119,7 @@ def gpu(checkout: Checkout, fake: Fake, hub: str) -> Checkout:
         [
             (["--query-gpu=index,name"], 0, "0, NVIDIA GeForce RTX 4090\n", ""),
             (["--query-gpu=name,memory.total"], 0, "NVIDIA GeForce RTX 4090, 24564\n", ""),
+            (["--query-gpu=memory.total"], 0, "24564\n", ""),
         ],
     )
     fake(
@@ -194,3 +195,40 @@ def test_on_a_cpu_memory_is_judged_whatever_gpu_is_there(gpu: Checkout) -> None:
     assert code == 1
     assert "of memory; wanted" in err
     assert not built(gpu)
+
+
+def model_check(checkout: Checkout, **settings: str) -> dict[str, str]:
+    """What `doctor --json` says of the model."""
+    checkout.set_env(**settings)
+    done = checkout.stack("doctor", "--json")
+    assert TOKEN not in done.stdout + done.stderr
+    checks = json.loads(done.stdout)["checks"]
+    (found,) = (check for check in checks if check["name"] == "model")
+    told: dict[str, str] = found
+    return told
+
+
+def test_doctor_asks_the_hub_with_the_token(gpu: Checkout, hub: str) -> None:
+    refused = model_check(gpu, MODEL="gated/model", HF_ENDPOINT=hub)
+    assert refused["status"] == "fail"
+    assert "gated" in refused["found"]
+    assert "secrets/hf_token" in refused["fix"]
+    token = gpu.root / "secrets" / "hf_token"
+    token.chmod(0o644)
+    token.write_text(TOKEN)
+    found = model_check(gpu, MAX_MODEL_LEN="4096")
+    assert (found["status"], found["fix"]) == ("ok", ""), found
+    assert "gated/model fits: " in found["found"]
+
+
+def test_doctor_warns_of_a_hub_that_is_out_of_reach(gpu: Checkout) -> None:
+    found = model_check(gpu, MODEL="small/model", HF_ENDPOINT="http://127.0.0.1:9")
+    assert found["status"] == "warn"
+    assert "no answer from http://127.0.0.1:9" in found["found"]
+    assert "HF_ENDPOINT" in found["fix"]
+
+
+def test_doctor_asks_for_what_auto_would_take(gpu: Checkout, hub: str) -> None:
+    found = model_check(gpu, MODEL="auto", HF_ENDPOINT=hub)
+    assert found["status"] == "fail"  # this hub has no such model
+    assert "Qwen/Qwen2.5-7B-Instruct" in found["found"]

@@ -43,8 +43,10 @@ def test_a_docker_that_knows_of_no_toolkit(found: Toolkit, status: str) -> None:
 
 
 def test_without_docker_only_a_missing_toolkit_is_said() -> None:
-    assert said({}, Toolkit()) == {"toolkit": "fail"}
-    assert said({}, NEW) == {}
+    (check,) = toolkit.without_docker(Toolkit())
+    assert (check.status, check.found) == ("fail", "no nvidia-container-toolkit")
+    assert toolkit.without_docker(NEW) == []
+    assert said({}, Toolkit()) == {}
 
 
 @pytest.mark.parametrize(
