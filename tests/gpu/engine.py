@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import signal
@@ -10,23 +11,34 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpu import leftover
+
 ROOT = Path(__file__).resolve().parents[2]
-STOP_S = 60.0
+STOP_S = 30.0
+START_S = 420.0
+Status = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Folders of one run: where files may lie, and the compile caches that warm starts share."""
+    """One run: its folder, the compile caches that warm starts share, when it has to be over
+    (time.monotonic), the mark of its processes, and where lines go."""
 
     work: Path
     caches: Path
+    end: float
+    mark: str
+    say: Callable[[str], None]
+
+    def limit(self) -> float:
+        """Until when one start is waited for, so that it can still be ended in time."""
+        return min(time.monotonic() + START_S, self.end - STOP_S)
 
 
 def environment(place: Place, device: str, extra: Mapping[str, str]) -> dict[str, str]:
@@ -41,6 +53,7 @@ def environment(place: Place, device: str, extra: Mapping[str, str]) -> dict[str
         "ENGINE_MODELS_DIR": str(place.work / "models"),
         "ENGINE_CACHE_DIR": str(place.caches),
         "TMPDIR": str(place.work),
+        leftover.MARK: place.mark,
         **extra,
     }
 
@@ -51,6 +64,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def page(port: int, path: str) -> str:
+    """A page's text. Raises OSError (also for an error status) and HTTPException."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
 @dataclass
 class Launched:
     """A launcher that runs."""
@@ -58,34 +78,28 @@ class Launched:
     process: subprocess.Popen[bytes]
     port: int
     status_port: int
-    errors: Path
-    output: Path
+    place: Place
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
+        """Empty where it does not answer."""
         try:
-            return dict(json.loads(self.page(self.status_port, "/status")))
-        except (OSError, ValueError):
+            return dict(json.loads(page(self.status_port, "/status")))
+        except (OSError, http.client.HTTPException, ValueError):
             return {}
 
-    def page(self, port: int, path: str) -> str:
-        url = f"http://127.0.0.1:{port}{path}"
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            text: str = answer.read().decode()
-            return text
-
     def last_line(self) -> str:
-        lines = self.errors.read_text(errors="replace").strip().splitlines()
+        lines = (self.place.work / "launcher.err").read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
 
-    def until(self, done: str, limit_s: float) -> dict[str, Any]:
-        """The status once it is ready, or (done=kv) once vLLM told its KV cache; the last one
-        where the launcher ended or the time did."""
-        end = time.monotonic() + limit_s
-        told: dict[str, Any] = {}
+    def until(self, done: Callable[[Status], bool]) -> Status:
+        """The first status that is done or ready; the last one where the launcher or the time
+        ended."""
+        end, told = self.place.limit(), Status()
         while time.monotonic() < end and self.process.poll() is None:
-            told = self.status() or told
-            ready = told.get("phase") == "ready"
-            if ready or (done == "kv" and (told.get("kv_cache") or {}).get("tokens")):
+            before, told = told.get("phase"), self.status() or told
+            if told.get("phase") != before:
+                self.place.say(f"  {told.get('phase')}: {told.get('message')}")
+            if told.get("phase") == "ready" or done(told):
                 return told
             time.sleep(0.3)
         return told
@@ -99,15 +113,23 @@ def launched(place: Place, device: str, extra: Mapping[str, str]) -> Iterator[La
         "ENGINE_PORT": str(port),
         "ENGINE_STATUS_PORT": str(status_port),
     }
-    errors, output = place.work / "launcher.err", place.work / "launcher.out"
-    with errors.open("wb") as err, output.open("wb") as out:
+    with _output(place, "launcher.err") as err, _output(place, "launcher.out") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "launcher"], env=env, stdout=out, stderr=err, process_group=0
         )
     try:
-        yield Launched(process, port, status_port, errors, output)
+        yield Launched(process, port, status_port, place)
     finally:
         ended(process)
+
+
+@contextlib.contextmanager
+def _output(place: Place, name: str) -> Iterator[int]:
+    handle = os.open(place.work / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def ended(process: subprocess.Popen[bytes]) -> int:
@@ -121,43 +143,32 @@ def ended(process: subprocess.Popen[bytes]) -> int:
     return process.wait()
 
 
-def direct(place: Place, model: Path, words: list[str], limit_s: float) -> tuple[int, str, bool]:
+def direct(place: Place, model: Path, words: list[str]) -> tuple[int, str, bool]:
     """vLLM itself with the plugin and graphs required: exit code, its output, and whether it ever
     answered."""
     proof = place.work / "proof-direct"
     proof.mkdir(exist_ok=True)
     port = free_port()
-    env = environment(place, "cuda", {"ENGINE_PROOF_DIR": str(proof), "ENGINE_REQUIRE_GRAPHS": "1"})
+    extra = {"ENGINE_PROOF_DIR": str(proof), "ENGINE_REQUIRE_GRAPHS": "1"}
     command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(model),
                "--host", "127.0.0.1", "--port", str(port), *words]  # fmt: skip
-    output = place.work / "direct.out"
-    with output.open("wb") as out:
+    with _output(place, "launcher.out") as out:
         process = subprocess.Popen(
-            command, env=env, stdout=out, stderr=subprocess.STDOUT, process_group=0
+            command, env=environment(place, "cuda", extra), stdout=out, stderr=out, process_group=0
         )
-    answered, end = False, time.monotonic() + limit_s
+    answered, end = False, place.limit()
     try:
         while process.poll() is None and time.monotonic() < end and not answered:
             answered = _answers(port)
             time.sleep(0.5)
     finally:
         code = ended(process)
-    return code, output.read_text(errors="replace"), answered
+    return code, (place.work / "launcher.out").read_text(errors="replace"), answered
 
 
 def _answers(port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2):
-            return True
-    except (OSError, urllib.error.URLError):
+        page(port, "/health")
+    except (OSError, http.client.HTTPException):
         return False
-
-
-def memory_used() -> list[int]:
-    """MiB in use on each GPU; empty without nvidia-smi."""
-    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=60, check=False)
-    except (FileNotFoundError, subprocess.TimeoutExpired):
-        return []
-    return [int(line) for line in done.stdout.split("\n") if line.strip().isdecimal()]
+    return True

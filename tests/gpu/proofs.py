@@ -2,83 +2,135 @@
 
 from __future__ import annotations
 
-import json
-import re
+import http.client
 import shlex
 import shutil
 import subprocess
-import sys
 import time
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from launcher import manifest
+from launcher import caches, manifest
 
-from gpu import engine, load, shapes
+from gpu import cases, engine, fitting, gpus, judge, load, shapes
 from gpu.cases import Case
-from gpu.engine import Launched, Place
+from gpu.engine import Launched, Place, Status
+from gpu.fitting import FitFailed
+from gpu.judge import Row
 
-START_S = 420.0
-LARGEST_WARM_SHARE = 0.40
-Row = dict[str, Any]
+SETTLE_S = 5.0  # counters are written by workers, read by others, and scraped once a second
+# What only a GPU's launcher takes; the CPU runs real weights.
+NOT_ON_CPU = ("VLLM_EXTRA_ARGS", "REQUIRE_CUDA_GRAPHS")
+CPU_STREAMS = 8
 
 
-def prove(case: Case, place: Place, tokenizer: Path, device: str) -> Row:
+@dataclass(frozen=True)
+class Run:
+    """One case in its place. `host`: GPU and vLLM, in words."""
+
+    case: Case
+    place: Place
+    tokenizer: Path
+    folder: Path
+    device: str
+    host: str
+
+
+def prove(case: Case, place: Place, tokenizer: Path, device: str, host: str) -> Row:
     """The row of results; `wrong` is empty when all is as it has to be."""
-    began = time.monotonic()
+    began, used = time.monotonic(), gpus.memory_used() if case.kind != "refused" else []
     folder = tokenizer if device == "cpu" else shapes.make(case.shape, tokenizer, place.work)
-    made = manifest.Manifest(str(folder), "", folder.name, str(folder), None)
-    (place.work / "models").mkdir(exist_ok=True)
-    manifest.write(place.work / "models", made)
-    if case.cold:
-        shutil.rmtree(place.caches, ignore_errors=True)
-    run = {"ready": _ready, "kv": _kv, "refused": _refused, "nothing_fits": _refused,
-           "worker": _worker}[case.kind]  # fmt: skip
-    row = run(case, place, folder, device)
+    _prepare(case, place, folder)
+    try:
+        row = KINDS[case.kind](Run(case, place, tokenizer, folder, device, host))
+    except (OSError, http.client.HTTPException, ValueError, KeyError,
+            subprocess.SubprocessError, FitFailed) as error:  # fmt: skip
+        row = {"wrong": [f"{type(error).__name__}: {error}"]}
+    if used:
+        after = gpus.freed(used)
+        row |= {"memory_mib": {"before": used, "after": after}}
+        if gpus.still_used(used, after):
+            row["wrong"].append(f"GPU memory in use after the stop: {after} MiB, before: {used}")
     return {"case": case.name, "shape": case.shape, "settings": dict(case.env), **row,
             "seconds": round(time.monotonic() - began, 1)}  # fmt: skip
 
 
-def _settings(case: Case, folder: Path, device: str) -> dict[str, str]:
-    given = {"MODEL": str(folder), **case.env}
-    if case.largest:
-        fitted = fit(given, folder)
-        given["MAX_MODEL_LEN"] = str(fitted["max_context"])
-    if device == "cpu":  # real weights, and no card to put dummy ones on
-        given.pop("VLLM_EXTRA_ARGS", None)
-    return given
+def _prepare(case: Case, place: Place, folder: Path) -> None:
+    """The manifest as a download leaves it, files that settings name, and empty caches."""
+    made = manifest.Manifest(str(folder), "", folder.name, str(folder), None)
+    manifest.write(place.work / "models", made)
+    for name, text in cases.FILES.items():
+        (place.work / name).write_text(text)
+    if case.cold and place.caches.is_dir():
+        for old in place.caches.iterdir():
+            if caches.KEY.fullmatch(old.name):  # nothing else of a folder that the user named
+                shutil.rmtree(old)
 
 
-def fit(given: dict[str, str], folder: Path) -> dict[str, Any]:
-    """What `python -m fit` says of this host and these settings."""
-    env = engine.environment(Place(folder.parent, folder.parent), "cuda", given)
-    done = subprocess.run(
-        [sys.executable, "-m", "fit", str(folder), "--json"],
-        env=env, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    return dict(json.loads(done.stdout))
+def _settings(run: Run) -> tuple[dict[str, str], Row]:
+    """Settings of the start, and what fit says of them (of the context, at the largest)."""
+    given = {name: value.replace(cases.WORK, str(run.place.work))
+             for name, value in run.case.env.items()}  # fmt: skip
+    if run.device == "cpu":
+        given = {name: value for name, value in given.items() if name not in NOT_ON_CPU}
+        return {"MODEL": str(run.folder), **given}, {}
+    if run.case.largest:
+        found = _fit(run, given)
+        given["MAX_MODEL_LEN"] = str(found["max_context"])
+    return {"MODEL": str(run.folder), **given}, _fit(run, given)
 
 
-def _ready(case: Case, place: Place, folder: Path, device: str) -> Row:
-    with engine.launched(place, device, _settings(case, folder, device)) as running:
-        told = running.until("ready", START_S)
+def _fit(run: Run, given: dict[str, str]) -> Row:
+    keys = ("fits", "context", "max_context", "max_concurrency", "kv_cache_tokens", "reason")
+    told = fitting.ask(run.place, run.tokenizer, run.case.shape, given)
+    return {key: told[key] for key in keys}
+
+
+def _ready(run: Run) -> Row:
+    settings, fit = _settings(run)
+    with engine.launched(run.place, run.device, settings) as running:
+        told = running.until(lambda _: False)
         if told.get("phase") != "ready":
-            return {"wrong": [f"not ready: {running.last_line()}"]}
-        loads = [asdict(load.run(running.port, "default", many)) for many in case.streams]
-        time.sleep(1.5)  # numbers are at most a second old
-        row = _seen(running.status()) | {"load": loads}
-        row["wrong"] = [*_graphs(case, row, device), *_prediction(case, row), *_load(row),
-                        *_metrics(running)]  # fmt: skip
-    row["memory_after_mib"] = engine.memory_used()
-    if any(used > 1024 for used in row["memory_after_mib"]):
-        row["wrong"].append(f"memory still in use after the stop: {row['memory_after_mib']} MiB")
+            return {"fit": fit, "wrong": [f"not ready: {running.last_line()}"]}
+        loads = [asdict(load.run(running.port, "default", many)) for many in _streams(run)]
+        differ = _settled(running)
+        row = _seen(running.status()) | {"load": loads, "fit": fit}
+    row["wrong"] = [*_judged(run, row), *judge.loads(row), *differ,
+                    *judge.tokens(row, told["graphs"])]  # fmt: skip
     return row
 
 
-def _seen(status: dict[str, Any]) -> Row:
+def _streams(run: Run) -> list[int]:
+    return [min(many, CPU_STREAMS) if run.device == "cpu" else many for many in run.case.streams]
+
+
+def _settled(running: Launched) -> list[str]:
+    """How the two pages of metrics differ, once they had time not to."""
+    end = time.monotonic() + SETTLE_S
+    while True:
+        own = engine.page(running.status_port, "/metrics")
+        differ = judge.pages(own, engine.page(running.port, "/metrics"))
+        if not differ or time.monotonic() > end:
+            return differ
+        time.sleep(0.5)
+
+
+def _judged(run: Run, row: Row) -> list[str]:
+    return [
+        *judge.graphs(run.case, row, run.device),
+        *judge.start(run.case, row, run.device),
+        *judge.prediction(run.case, row),
+        *judge.measured(run.case, row, run.host),
+        *judge.promise(row),
+        *judge.debug(run.case, row),
+    ]
+
+
+def _seen(status: Status) -> Row:
     kv = status.get("kv_cache") or {}
     return {
+        "message": status.get("message") or "",
         "graphs": status.get("graphs") or {},
         "kv_tokens": kv.get("tokens"),
         "kv_predicted": kv.get("predicted_tokens"),
@@ -89,89 +141,66 @@ def _seen(status: dict[str, Any]) -> Row:
     }
 
 
-def _graphs(case: Case, row: Row, device: str) -> list[str]:
-    verdict = row["graphs"].get("verdict")
-    wanted = "not applicable" if device == "cpu" else "eager" if row["debug"] else "in force"
-    if verdict != wanted:
-        return [f"graphs {verdict} ({row['graphs'].get('reason')}), wanted {wanted}"]
-    if wanted != "in force" or not case.streams:
-        return []
-    decode = row["graphs"]["steps"]["decode"]
-    if not decode.get("FULL", 0) + decode.get("PIECEWISE", 0):
-        return [f"no decode step ran in a graph: {decode}"]
-    return []
+def _has_kv(told: Status) -> bool:
+    return bool((told.get("kv_cache") or {}).get("tokens"))
 
 
-def _prediction(case: Case, row: Row) -> list[str]:
-    off = row["difference"]
-    if off is None:
-        return ["no KV-cache prediction beside vLLM's number"]
-    return [f"KV cache {off:+.1%} off its prediction"] if abs(off) > case.within else []
+def _compiles(told: Status) -> bool:
+    """vLLM told of a graph that it compiled, which no warm start does."""
+    return _has_kv(told) or str(told.get("message")).startswith("compiling (")
 
 
-def _load(row: Row) -> list[str]:
-    return [f"{one['failed']} of {one['streams']} streams failed" for one in row["load"]
-            if one["failed"]]  # fmt: skip
-
-
-def _metrics(running: Launched) -> list[str]:
-    """The launcher's and vLLM's pages count the same steps."""
-    name = "engine_graph_steps_total"
-    own = counters(running.page(running.status_port, "/metrics"), name)
-    vllms = counters(running.page(running.port, "/metrics"), name)
-    return [] if own == vllms else [f"metrics differ: launcher {own}, vLLM {vllms}"]
-
-
-def counters(text: str, name: str) -> dict[str, float]:
-    """Labels (sorted) → value, of the samples that are not 0."""
-    found = {}
-    for labels, value in re.findall(rf"^{name}\{{([^}}]*)\}} (\S+)$", text, re.MULTILINE):
-        kept = sorted(one for one in labels.split(",") if one.startswith(("kind=", "mode=")))
-        if float(value):
-            found[",".join(kept)] = float(value)
-    return found
-
-
-def _kv(case: Case, place: Place, folder: Path, device: str) -> Row:
-    settings = _settings(case, folder, device)
-    with engine.launched(place, device, settings) as running:
-        row = _seen(running.until("kv", START_S)) | {"context": settings.get("MAX_MODEL_LEN")}
+def _kv(run: Run) -> Row:
+    settings, fit = _settings(run)
+    with engine.launched(run.place, run.device, settings) as running:
+        row = _seen(running.until(_has_kv)) | {"fit": fit}
         if row["kv_tokens"] is None:
             return row | {"wrong": [f"did not come up: {running.last_line()}"]}
-        row["wrong"] = _prediction(case, row)
-    return row
+    return row | {"wrong": [*judge.prediction(run.case, row), *judge.promise(row)]}
 
 
-def _refused(case: Case, place: Place, folder: Path, device: str) -> Row:
-    with engine.launched(place, device, _settings(case, folder, device)) as running:
-        told = running.until("ready", START_S)
-        code = running.process.poll()
-        line = running.last_line()
-    wrong = []
-    if code in (None, 0) or told.get("phase") == "ready":
-        wrong.append(f"it was not refused (phase {told.get('phase')}, exit {code})")
-    if case.words not in line:
-        wrong.append(f"its line lacks {case.words!r}")
+def _another_key(run: Run) -> Row:
+    settings, _ = _settings(run)
+    with engine.launched(run.place, run.device, settings) as running:
+        row = _seen(running.until(_compiles))
+    return row | {"wrong": judge.start(run.case, row, run.device)}
+
+
+def _refused(run: Run) -> Row:
+    """Settings of a GPU, whatever is here: most are refused before one is looked for."""
+    settings = {name: value.replace(cases.WORK, str(run.place.work))
+                for name, value in run.case.env.items()}  # fmt: skip
+    with engine.launched(run.place, "cuda", settings | {"MODEL": str(run.folder)}) as running:
+        told = running.until(lambda _: False)
+        code, line = running.process.poll(), running.last_line()
+    wrong = judge.refused(run.case, code, told.get("phase"), line)
     return {"exit": code, "line": line, "wrong": wrong}
 
 
-def _worker(case: Case, place: Place, folder: Path, _: str) -> Row:
-    words = shlex.split(case.env["VLLM_EXTRA_ARGS"])
-    code, output, answered = engine.direct(place, folder, words, START_S)
-    lines = [line for line in output.splitlines() if "RuntimeError" in line and case.words in line]
+def _nothing_fits(run: Run) -> Row:
+    row, fit = _refused(run), _fit(run, dict(run.case.env))
+    row["wrong"] += ["fit says that it fits"] if fit["fits"] else []
+    return row | {"fit": fit}
+
+
+def _worker(run: Run) -> Row:
+    words = shlex.split(run.case.env["VLLM_EXTRA_ARGS"])
+    code, output, answered = engine.direct(run.place, run.folder, words)
+    said = [line.strip() for line in output.splitlines()
+            if "RuntimeError" in line and run.case.words in line]  # fmt: skip
     wrong = []
     if answered or code == 0:
         wrong.append(f"it was not refused (answered: {answered}, exit {code})")
-    if not lines:
-        wrong.append(f"no line with {case.words!r}: {output.strip().splitlines()[-1:]}")
-    return {"exit": code, "line": lines[-1].strip() if lines else "", "wrong": wrong}
+    if not said:
+        wrong.append(f"no line with {run.case.words!r}: {output.strip().splitlines()[-1:]}")
+    return {"exit": code, "line": said[-1] if said else "", "wrong": wrong}
 
 
-def against_each_other(rows: list[Row]) -> list[str]:
-    """What only two cases together show. Where nothing is compiled, no start is cold."""
-    starts = {row["case"]: row.get("start") or {} for row in rows}
-    cold, warm = starts.get("in-force", {}), starts.get("warm", {})
-    if cold.get("compile_cache") != "cold" or not warm.get("seconds"):
-        return []
-    share = warm["seconds"] / cold["seconds"]
-    return [f"warm start {share:.2f} of the cold one"] if share > LARGEST_WARM_SHARE else []
+KINDS: dict[str, Callable[[Run], Row]] = {
+    "ready": _ready,
+    "kv": _kv,
+    "another_key": _another_key,
+    "refused": _refused,
+    "worker": _worker,
+    "nothing_fits": _nothing_fits,
+}

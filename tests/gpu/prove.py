@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`python3 tests/gpu/prove.py --model DIR --out DIR`: proofs on a GPU host. tests/gpu/README.md.
 
-Exit codes: 0 all that ran is as it has to be, 1 something is not, 2 bad input.
+Exit codes: 0 all that ran is as it has to be, 1 something is not, 2 bad input, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -12,16 +12,21 @@ import signal
 import sys
 import tempfile
 import time
+import uuid
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import FrameType
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1]),
                 str(Path(__file__).resolve().parents[2] / "docker/engine")]  # fmt: skip
 
-from gpu import cases, engine, proofs, report  # noqa: E402 - the path comes first
+from gpu import cases, gpus, leftover, proofs, report, together  # noqa: E402 - the path comes first
 from gpu.cases import Case  # noqa: E402
-from gpu.proofs import Row  # noqa: E402
+from gpu.engine import Place  # noqa: E402
+from gpu.judge import Row  # noqa: E402
 
-BAD_INPUT = 2
+BAD_INPUT, INTERRUPTED = 2, 130
+LOG_BYTES = 60_000  # the end of an output that is kept
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,10 +44,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: list[str]) -> int:
     args = parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # both end what was started
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)
     try:
         if args.list:
-            return _say_all(f"{case.usual_s:>4} s  {case.name}" for case in cases.CASES)
+            return _list()
         if args.merge:
             return _merge(args.merge)
         return _run(args)
@@ -51,59 +57,93 @@ def main(arguments: list[str]) -> int:
         return BAD_INPUT
     except KeyboardInterrupt:
         say("interrupted; results.json has what was done")
-        return 130
+        return INTERRUPTED
 
 
-def _say_all(lines: object) -> int:
-    for line in lines:  # type: ignore[attr-defined]
-        say(line)
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """Once: what ends the processes may not be interrupted itself."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _list() -> int:
+    for case in cases.CASES:
+        say(f"{case.usual_s:>4} s  {case.name}{'  (cpu, too)' if case.on_cpu else ''}")
     return 0
 
 
 def _merge(folders: list[Path]) -> int:
     whole = report.merged(folders)
     sys.stdout.write(report.markdown(whole))
-    return 1 if any(row["wrong"] for row in whole["cases"]) or whole["together"] else 0
+    return int(report.failed(whole))
 
 
 def _run(args: argparse.Namespace) -> int:
     if args.model is None or args.out is None or not (args.model / "config.json").is_file():
         raise ValueError("found no --model DIR with a config.json, or no --out DIR; wanted both")
-    gpus = len(engine.memory_used())
-    picked = cases.chosen(args.only, gpus or 1)
-    for case in picked:
-        if args.device == "cuda" and case.gpus > gpus:
-            raise ValueError(f"found {gpus} GPU; wanted {case.gpus} for {case.name}")
+    end = time.monotonic() + args.budget_s
+    found = len(gpus.memory_used())
+    if args.device == "cuda" and not found:
+        raise ValueError("found no GPU (nvidia-smi); wanted one, or --device cpu")
+    picked = cases.chosen(args.only, found or 1)
     if args.device == "cpu":
-        picked = [case for case in picked if case.kind in ("ready", "kv")]
-    taken, left = cases.within(picked, args.budget_s)
+        picked = [case for case in picked if case.on_cpu]
     args.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="prove-") as work:
-        place = engine.Place(Path(work), args.caches or Path(work) / "caches")
-        return _each(taken, left, place, args)
+    with tempfile.TemporaryDirectory(prefix="prove-", ignore_cleanup_errors=True) as work:
+        kept = (args.caches or Path(work) / "caches").resolve()
+        place = Place(Path(work), kept, end, uuid.uuid4().hex, _clock())
+        try:
+            return _each(picked, place, args)
+        finally:
+            if killed := leftover.gone(place.mark):
+                say(f"processes that had to be killed: {killed}")
 
 
-def _each(
-    taken: list[Case], left: list[Case], place: engine.Place, args: argparse.Namespace
-) -> int:
-    head, rows, began = report.header(), list[Row](), time.monotonic()
+def _clock() -> Callable[[str], None]:
+    began = time.monotonic()
+    return lambda line: say(f"{time.monotonic() - began:6.0f} s  {line}")
+
+
+def _each(picked: list[Case], place: Place, args: argparse.Namespace) -> int:
+    head, rows = report.header(), list[Row]()
+    taken, left = cases.within(picked, place.end - time.monotonic())
     waiting = [case.name for case in left]
-    for at, case in enumerate(taken):
-        if time.monotonic() - began + case.usual_s > args.budget_s:
-            waiting += [one.name for one in taken[at:]]
-            break
-        say(f"{time.monotonic() - began:6.0f} s  {case.name}")
-        row = proofs.prove(case, place, args.model, args.device)
-        rows.append(row)
-        say(f"{time.monotonic() - began:6.0f} s  {case.name}: {_short(row)}")
+    for case in taken:
+        if time.monotonic() + case.usual_s > place.end:
+            waiting.append(case.name)
+            continue
+        rows.append(_one(case, place, args, report.host(head)))
         report.write(args.out, head, rows, waiting)
     report.write(args.out, head, rows, waiting)
-    together = proofs.against_each_other(rows)
-    for line in together:
-        say(line)
-    if waiting:
-        say(f"not run for want of time: {', '.join(waiting)}")
-    return 1 if together or any(row["wrong"] for row in rows) else 0
+    return _end({"header": head, "cases": rows, "left": waiting}, place.say)
+
+
+def _one(case: Case, place: Place, args: argparse.Namespace, host: str) -> Row:
+    place.say(case.name)
+    row = proofs.prove(case, place, args.model.resolve(), args.device, host)
+    if killed := leftover.gone(place.mark):
+        row["wrong"].append(f"processes left behind, killed: {killed}")
+    if row["wrong"]:
+        _keep(place.work, args.out / "logs" / case.name)
+    place.say(f"{case.name}: {_short(row)}")
+    return row
+
+
+def _keep(work: Path, into: Path) -> None:
+    """The end of what the launcher and vLLM said."""
+    into.mkdir(parents=True, exist_ok=True)
+    for path in work.glob("launcher.*"):
+        (into / path.name).write_bytes(path.read_bytes()[-LOG_BYTES:])
+
+
+def _end(whole: dict[str, object], tell: Callable[[str], None]) -> int:
+    rows: Iterable[Row] = whole["cases"]  # type: ignore[assignment]
+    for one in together.findings(list(rows)):
+        tell(f"{one.what}: {one.value:.2f}, wanted {one.wanted}{'' if one.held else ': WRONG'}")
+    if whole["left"]:
+        tell(f"not run for want of time: {', '.join(map(str, whole['left']))}")  # type: ignore[call-overload]
+    return int(report.failed(whole))
 
 
 def _short(row: Row) -> str:

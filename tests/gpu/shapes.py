@@ -74,13 +74,33 @@ SHAPES: Mapping[str, dict[str, Any]] = {
         sliding_window=4096, tie_word_embeddings=True, hidden_activation="gelu_pytorch_tanh",
         query_pre_attn_scalar=256, attn_logit_softcapping=50.0, final_logit_softcapping=30.0,
         max_position_embeddings=8192, vocab_size=256000,
+        layer_types=["full_attention" if at % 2 else "sliding_attention" for at in range(42)],
     ),
     "gemma3-1b-window": _as(
         "gemma3_text", "Gemma3ForCausalLM", _llama(26, 1152, 6912, 4, 1), head_dim=256,
         sliding_window=512, tie_word_embeddings=True, hidden_activation="gelu_pytorch_tanh",
         query_pre_attn_scalar=256, max_position_embeddings=32768, vocab_size=262144,
+        attention_bias=False,
+        rope_parameters={
+            "full_attention": {"rope_type": "default", "rope_theta": 1000000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        },
         layer_types=["full_attention" if (at + 1) % 6 == 0 else "sliding_attention"
                      for at in range(26)],
+    ),
+    # Attention with sinks, a window in each second layer, experts of 4 bits.
+    "gpt-oss-20b": _as(
+        "gpt_oss", "GptOssForCausalLM", _llama(24, 2880, 2880, 64, 8), head_dim=64,
+        num_local_experts=32, num_experts_per_tok=4, sliding_window=128, attention_bias=True,
+        swiglu_limit=7.0, vocab_size=201088, max_position_embeddings=131072,
+        layer_types=["full_attention" if at % 2 else "sliding_attention" for at in range(24)],
+        rope_parameters={
+            "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+            "truncate": False, "original_max_position_embeddings": 4096, "rope_theta": 150000.0,
+        },
+        quantization_config={"quant_method": "mxfp4", "modules_to_not_convert": [
+            "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens",
+            "lm_head"]},
     ),
     "mistral-7b-window": _as(
         "mistral", "MistralForCausalLM", _llama(32, 4096, 14336, 32, 8), sliding_window=4096,
@@ -101,12 +121,17 @@ def make(name: str, tokenizer: Path, into: Path) -> Path:
     for file in (tokenizer / each for each in TOKENIZER):
         if file.exists():
             shutil.copy(file, folder / file.name)
+    write_config(name, tokenizer, folder)
+    empty_weights(folder / "model.safetensors")
+    return folder
+
+
+def write_config(name: str, tokenizer: Path, folder: Path) -> None:
+    """config.json alone, of which fit computes the weights: their file would be their size."""
     real = json.loads((tokenizer / "config.json").read_text())
     ids = {key: real[key] for key in ("bos_token_id", "eos_token_id") if key in real}
     config = {"torch_dtype": "bfloat16", "vocab_size": VOCABULARY, **ids, **SHAPES[name]}
     (folder / "config.json").write_text(json.dumps(config, indent=1))
-    empty_weights(folder / "model.safetensors")
-    return folder
 
 
 def empty_weights(path: Path) -> None:
