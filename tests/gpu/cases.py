@@ -85,7 +85,8 @@ CASES: tuple[Case, ...] = (
     Case(name="warm", kind="ready", env=USUAL, usual_s=95, streams=(256, 256), within=0.03,
          cache="warm", on_cpu=True),
     _worker("eager", "--enforce-eager", "CUDA graphs"),
-    _worker("no-graphs", "-cc.cudagraph_mode=NONE", "CUDA graphs"),
+    # vLLM says so in a line of INFO alone.
+    _worker("no-pieces", "-cc.mode=0 -cc.cudagraph_mode=PIECEWISE", "CUDA graphs"),
     _refused("enforce-eager", "enforce-eager", VLLM_EXTRA_ARGS=EAGER),
     _refused("shortened", "--enf", VLLM_EXTRA_ARGS=f"{DUMMY} --enf"),
     _refused("config-file", "eager.yaml", VLLM_EXTRA_ARGS=f"{DUMMY} --config {WORK}/eager.yaml"),

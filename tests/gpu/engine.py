@@ -146,16 +146,12 @@ def ended(process: subprocess.Popen[bytes]) -> int:
 def direct(place: Place, model: Path, words: list[str]) -> tuple[int, str, bool]:
     """vLLM itself with the plugin and graphs required: exit code, its output, and whether it ever
     answered."""
-    proof = place.work / "proof-direct"
-    proof.mkdir(exist_ok=True)
     port = free_port()
-    extra = {"ENGINE_PROOF_DIR": str(proof), "ENGINE_REQUIRE_GRAPHS": "1"}
     command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(model),
                "--host", "127.0.0.1", "--port", str(port), *words]  # fmt: skip
+    env = environment(place, "cuda", _required(place))
     with _output(place, "launcher.out") as out:
-        process = subprocess.Popen(
-            command, env=environment(place, "cuda", extra), stdout=out, stderr=out, process_group=0
-        )
+        process = subprocess.Popen(command, env=env, stdout=out, stderr=out, process_group=0)
     answered, end = False, place.limit()
     try:
         while process.poll() is None and time.monotonic() < end and not answered:
@@ -164,6 +160,19 @@ def direct(place: Place, model: Path, words: list[str]) -> tuple[int, str, bool]
     finally:
         code = ended(process)
     return code, (place.work / "launcher.out").read_text(errors="replace"), answered
+
+
+def _required(place: Place) -> dict[str, str]:
+    """What the launcher would set."""
+    proof = place.work / "proof-direct"
+    proof.mkdir(exist_ok=True)
+    return {
+        "ENGINE_PROOF_DIR": str(proof),
+        "ENGINE_REQUIRE_GRAPHS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CACHE_ROOT": str(place.work / "vllm"),
+    }
 
 
 def _answers(port: int) -> bool:

@@ -69,16 +69,20 @@ def _prepare(case: Case, place: Place, folder: Path) -> None:
 
 
 def _settings(run: Run) -> tuple[dict[str, str], Row]:
-    """Settings of the start, and what fit says of them (of the context, at the largest)."""
-    given = {name: value.replace(cases.WORK, str(run.place.work))
-             for name, value in run.case.env.items()}  # fmt: skip
+    """Settings of the start, and what fit says of them; at the largest, with the longest context
+    that fits."""
+    given = _given(run)
     if run.device == "cpu":
-        given = {name: value for name, value in given.items() if name not in NOT_ON_CPU}
-        return {"MODEL": str(run.folder), **given}, {}
+        return {name: value for name, value in given.items() if name not in NOT_ON_CPU}, {}
     if run.case.largest:
-        found = _fit(run, given)
-        given["MAX_MODEL_LEN"] = str(found["max_context"])
-    return {"MODEL": str(run.folder), **given}, _fit(run, given)
+        given["MAX_MODEL_LEN"] = str(_fit(run, given)["max_context"])
+    return given, _fit(run, given)
+
+
+def _given(run: Run) -> dict[str, str]:
+    work = str(run.place.work)
+    of_case = {name: value.replace(cases.WORK, work) for name, value in run.case.env.items()}
+    return {"MODEL": str(run.folder), **of_case}
 
 
 def _fit(run: Run, given: dict[str, str]) -> Row:
@@ -168,9 +172,7 @@ def _another_key(run: Run) -> Row:
 
 def _refused(run: Run) -> Row:
     """Settings of a GPU, whatever is here: most are refused before one is looked for."""
-    settings = {name: value.replace(cases.WORK, str(run.place.work))
-                for name, value in run.case.env.items()}  # fmt: skip
-    with engine.launched(run.place, "cuda", settings | {"MODEL": str(run.folder)}) as running:
+    with engine.launched(run.place, "cuda", _given(run)) as running:
         told = running.until(lambda _: False)
         code, line = running.process.poll(), running.last_line()
     wrong = judge.refused(run.case, code, told.get("phase"), line)
@@ -178,7 +180,7 @@ def _refused(run: Run) -> Row:
 
 
 def _nothing_fits(run: Run) -> Row:
-    row, fit = _refused(run), _fit(run, dict(run.case.env))
+    row, fit = _refused(run), _fit(run, _given(run))
     row["wrong"] += ["fit says that it fits"] if fit["fits"] else []
     return row | {"fit": fit}
 

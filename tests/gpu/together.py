@@ -28,21 +28,14 @@ def findings(rows: list[Row]) -> list[Finding]:
 
 
 def _warm(rows: dict[str, Row]) -> Finding | None:
-    cold, warm = (_start(rows.get(name) or {}) for name in ("in-force", "warm"))
-    began = (rows.get("in-force") or {}).get("start") or {}
-    if not cold or not warm or began.get("compile_cache") != "cold":
-        return None  # the first was warm itself, or nothing is compiled here
-    share = round(warm / cold, 3)
+    """Nothing to compare where the first start found caches, or nothing is compiled (a CPU)."""
+    cold, warm = ((rows.get(name) or {}).get("start") or {} for name in ("in-force", "warm"))
+    if cold.get("compile_cache") != "cold" or not cold.get("seconds") or not warm.get("seconds"):
+        return None
+    share = round(warm["seconds"] / cold["seconds"], 3)
     return Finding(
         "warm start / cold start", share, f"≤ {LARGEST_WARM_SHARE}", share <= LARGEST_WARM_SHARE
     )
-
-
-def _start(row: Row) -> float | None:
-    """Seconds to ready, where something was compiled or loaded from the caches."""
-    start = row.get("start") or {}
-    seconds = start.get("seconds")
-    return float(seconds) if seconds and start.get("compile_cache") else None
 
 
 def _servers(rows: dict[str, Row]) -> Finding | None:
