@@ -43,6 +43,13 @@ def checkout(tmp_path: Path) -> Checkout:
 
 
 @pytest.fixture
+def container_toolkit(checkout: Checkout) -> None:
+    """NVIDIA's, as a host has it that can serve from its GPU in Docker."""
+    said = "NVIDIA Container Toolkit CLI version 1.19.1"
+    checkout.program("nvidia-ctk", f"#!/bin/sh\necho '{said}'\n")
+
+
+@pytest.fixture
 def fake(checkout: Checkout) -> Fake:
     """Install a program with answers."""
 

@@ -162,7 +162,9 @@ def test_gpu_with_a_broken_driver(checkout: Checkout, fake: Fake) -> None:
     up(checkout, 1, "couldn't communicate with the NVIDIA driver", env={})
 
 
-def test_more_gpus_asked_for_than_there_are(checkout: Checkout, fake: Fake) -> None:
+def test_more_gpus_asked_for_than_there_are(
+    checkout: Checkout, fake: Fake, container_toolkit: None
+) -> None:
     fake("nvidia-smi", [([], 0, (DATA / "nvidia-smi-h200-x2.csv").read_text(), "")])
     fake(
         "docker",

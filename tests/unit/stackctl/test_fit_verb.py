@@ -112,7 +112,7 @@ def test_a_folder_of_the_containers(checkout: Checkout) -> None:
 
 
 @pytest.fixture
-def gpu(checkout: Checkout, fake: Fake, hub: str) -> Checkout:
+def gpu(checkout: Checkout, fake: Fake, hub: str, container_toolkit: None) -> Checkout:
     """A host with one GPU of 24 GB, and a Docker engine that can build nothing."""
     fake(
         "nvidia-smi",
