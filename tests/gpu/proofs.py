@@ -170,19 +170,28 @@ def _another_key(run: Run) -> Row:
     return row | {"wrong": judge.start(run.case, row, run.device)}
 
 
+def _starts(told: Status) -> bool:
+    """Too late to be refused: minutes of a GPU host are not spent on finding that out."""
+    return told.get("phase") not in (None, "checking")
+
+
 def _refused(run: Run) -> Row:
     """Settings of a GPU, whatever is here: most are refused before one is looked for."""
-    with engine.launched(run.place, "cuda", _given(run)) as running:
-        told = running.until(lambda _: False)
-        code, line = running.process.poll(), running.last_line()
-    wrong = judge.refused(run.case, code, told.get("phase"), line)
-    return {"exit": code, "line": line, "wrong": wrong}
+    return _ending(run, _starts)
 
 
 def _nothing_fits(run: Run) -> Row:
-    row, fit = _refused(run), _fit(run, _given(run))
+    row, fit = _ending(run, lambda _: False), _fit(run, _given(run))
     row["wrong"] += ["fit says that it fits"] if fit["fits"] else []
     return row | {"fit": fit}
+
+
+def _ending(run: Run, given_up: Callable[[Status], bool]) -> Row:
+    with engine.launched(run.place, "cuda", _given(run)) as running:
+        told = running.until(given_up)
+        code, line = running.process.poll(), running.last_line()
+    wrong = judge.refused(run.case, code, told.get("phase"), line)
+    return {"exit": code, "line": line, "wrong": wrong}
 
 
 def _worker(run: Run) -> Row:

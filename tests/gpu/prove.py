@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -76,7 +76,7 @@ def _list() -> int:
 def _merge(folders: list[Path]) -> int:
     whole = report.merged(folders)
     sys.stdout.write(report.markdown(whole))
-    return int(report.failed(whole))
+    return int(report.failed(whole["cases"]))
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -116,7 +116,7 @@ def _each(picked: list[Case], place: Place, args: argparse.Namespace) -> int:
         rows.append(_one(case, place, args, report.host(head)))
         report.write(args.out, head, rows, waiting)
     report.write(args.out, head, rows, waiting)
-    return _end({"header": head, "cases": rows, "left": waiting}, place.say)
+    return _end(rows, waiting, place.say)
 
 
 def _one(case: Case, place: Place, args: argparse.Namespace, host: str) -> Row:
@@ -137,13 +137,12 @@ def _keep(work: Path, into: Path) -> None:
         (into / path.name).write_bytes(path.read_bytes()[-LOG_BYTES:])
 
 
-def _end(whole: dict[str, object], tell: Callable[[str], None]) -> int:
-    rows: Iterable[Row] = whole["cases"]  # type: ignore[assignment]
-    for one in together.findings(list(rows)):
+def _end(rows: list[Row], waiting: list[str], tell: Callable[[str], None]) -> int:
+    for one in together.findings(rows):
         tell(f"{one.what}: {one.value:.2f}, wanted {one.wanted}{'' if one.held else ': WRONG'}")
-    if whole["left"]:
-        tell(f"not run for want of time: {', '.join(map(str, whole['left']))}")  # type: ignore[call-overload]
-    return int(report.failed(whole))
+    if waiting:
+        tell(f"not run for want of time: {', '.join(waiting)}")
+    return int(report.failed(rows))
 
 
 def _short(row: Row) -> str:

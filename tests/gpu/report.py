@@ -81,9 +81,8 @@ def _read(folder: Path) -> dict[str, Any]:
         raise ValueError(f"found no results.json in {folder} ({error}); wanted one") from error
 
 
-def failed(whole: dict[str, Any]) -> bool:
-    found = together.findings(whole["cases"])
-    return any(row["wrong"] for row in whole["cases"]) or any(not one.held for one in found)
+def failed(rows: list[Row]) -> bool:
+    return any(row["wrong"] for row in rows) or any(not one.held for one in together.findings(rows))
 
 
 def markdown(whole: dict[str, Any]) -> str:

@@ -69,6 +69,16 @@ def test_the_launcher_refuses_in_its_last_line(case: cases.Case, place: Place, m
 
 
 @pytest.mark.usefixtures("host")
+def test_what_is_not_refused_is_not_waited_for(place: Place, model: Path) -> None:
+    taken = cases.Case(name="x", kind="refused", words="graphs", env={"MAX_MODEL_LEN": "4096"})
+    row = proofs.prove(taken, place, model, "cuda", "")
+    assert row["wrong"][0].startswith("it was not refused (phase starting, exit None)")
+    assert row["seconds"] < 20
+    for process in leftover.alive(place.mark):  # the child that left its group
+        os.kill(process, signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("host")
 def test_a_start_ends_with_the_budget(place: Place, tmp_path: Path, model: Path) -> None:
     short = Place(place.work, place.caches, time.monotonic() + engine.STOP_S + 3, place.mark,
                   place.say)  # fmt: skip
