@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from launcher import tokenfile, values
+from launcher import tokenfile, uncounted, values
 from launcher.argv import CPU_KV_CACHE_BYTES
 from launcher.fetcherror import FetchError
 from launcher.settings import Settings, SettingsError, load
@@ -118,9 +118,10 @@ def _hub(environ: Mapping[str, str]) -> hubread.Hub:
 
 
 def _answer(args: argparse.Namespace, settings: Settings, model: Model) -> int:
-    if settings.device == "cpu" and args.gpu is None and not gpus.here():
+    if settings.device == "cpu" and args.gpu is None:
         room = cpu.Room(cpu.memory(), CPU_KV_CACHE_BYTES)
         found = cpu.judge(model, room, context(settings), args.concurrency)
+        found["not_counted"] = _not_counted(settings)
         return _tell(args.json, found, lambda: [f"{'fits' if found['fits'] else 'does not fit'}:"
                                                 f" {found['reason']}"])  # fmt: skip
     table = plans.load()
@@ -130,6 +131,7 @@ def _answer(args: argparse.Namespace, settings: Settings, model: Model) -> int:
     result = remedy.judge(model, asked)
     cheapest = answer.plans_that_do(model, asked, table)
     told = answer.as_json(model, result, cheapest, table)
+    told["not_counted"] = _not_counted(settings)
     if card is None:
         told |= {"fits": bool(cheapest), "reason": _by_plans(cheapest), "gpu": None}
     return _tell(
@@ -139,7 +141,14 @@ def _answer(args: argparse.Namespace, settings: Settings, model: Model) -> int:
     )
 
 
+def _not_counted(settings: Settings) -> list[str]:
+    return list(uncounted.any_of(settings.extra_args))
+
+
 def _tell(as_json: bool, found: Mapping[str, object], lines: Callable[[], list[str]]) -> int:
+    missed = found["not_counted"]
+    if missed and isinstance(missed, list):
+        sys.stderr.write(f"note: VLLM_EXTRA_ARGS has {', '.join(missed)}, not counted here\n")
     sys.stdout.write(json.dumps(found, indent=2) + "\n" if as_json else "\n".join(lines()) + "\n")
     return FITS if found["fits"] else DOES_NOT
 

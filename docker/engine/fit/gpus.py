@@ -59,6 +59,12 @@ def _bytes(number: int, unit: str) -> int:
 
 def here() -> list[Gpu]:
     """This host's GPUs by nvidia-smi: one entry, of the smallest; empty where there are none."""
+    cards = seen()
+    return [min(cards, key=lambda card: card.total)] if cards else []
+
+
+def seen() -> list[Gpu]:
+    """All of them, each with the number of all."""
     try:
         done = subprocess.run(QUERY, capture_output=True, text=True, timeout=60, check=False)
     except (FileNotFoundError, subprocess.TimeoutExpired):
@@ -70,7 +76,4 @@ def parse(listing: str) -> list[Gpu]:
     """From the query's lines; cards whose memory is not told ([N/A]) are left out."""
     rows = [line.rpartition(",") for line in listing.splitlines()]
     cards = [(name.strip(), int(size)) for name, _, size in rows if size.strip().isdecimal()]
-    if not cards:
-        return []
-    name, size = min(cards, key=lambda card: card[1])
-    return [Gpu(name, size * MIB, len(cards))]
+    return [Gpu(name, size * MIB, len(cards)) for name, size in cards]

@@ -64,10 +64,10 @@ class Hub:
         sizes = {str(file.get("rfilename")): int(file.get("size") or 0) for file in named}
         return Listing(sizes, _wide_bytes(answer))
 
-    def config(self, model: str, revision: str | None) -> bytes:
-        """The bytes of config.json. Raises HubError."""
+    def file(self, model: str, revision: str | None, name: str) -> bytes:
+        """The bytes of a small file. Raises HubError."""
         at = _quoted(revision or "main")
-        return self._get(f"/{_quoted(model)}/resolve/{at}/config.json", model)
+        return self._get(f"/{_quoted(model)}/resolve/{at}/{name}", model)
 
     def _json(self, path: str, model: str) -> Any:  # noqa: ANN401 - whatever the hub sends
         try:

@@ -28,6 +28,7 @@ SAFE_SHARE = 0.01  # of the budget: fragmentation, other builds of the kernels
 SAFE_WEIGHTS = 0.02  # padding and layouts that kernels want
 SAFE_ACTIVATIONS = 0.25  # other kernels than those that were read
 SAFE_ROUGH = 0.03  # of the budget, where the numbers are an estimate
+SAFE_GUESS = 0.10  # of weights that are one, too, since there are no files
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def divide(
         activations=step.peak(shape, ranks, limits, vllm.logits),
         other=CONTEXT_BYTES + (RANKS_BYTES if ranks > 1 else 0) + state,
         graphs=_graphs(shape, ranks, limits),
-        reserve=_reserve(shape, budget, own, _more(shape, ranks, limits, vllm)),
+        reserve=_reserve(shape, budget, (own, size.measured), _more(shape, ranks, limits, vllm)),
         takes_graphs=vllm.graphs,
     )
 
@@ -92,8 +93,11 @@ def _more(shape: Shape, ranks: int, limits: Limits, vllm: Release) -> int:
     return round(largest - own + state + SAFE_ACTIVATIONS * largest)
 
 
-def _reserve(shape: Shape, budget: int, weights: int, more: int) -> int:
-    rough = SAFE_ROUGH * budget if shape.rough else 0
+def _reserve(shape: Shape, budget: int, own: tuple[int, bool], more: int) -> int:
+    """`own`: bytes of weights, and whether files tell them. `more`: of the step."""
+    weights, measured = own
+    guess = 0 if measured else SAFE_GUESS * weights
+    rough = SAFE_ROUGH * budget + guess if shape.rough else 0
     pictures = 2 * step.PICTURES_BYTES if shape.pictures else 0
     return round(SAFE_SHARE * budget + SAFE_WEIGHTS * weights + rough + pictures + more) + 128 * MIB
 

@@ -26,6 +26,15 @@ FORMS = {
 }  # fmt: skip
 
 
+def merged(config: Mapping[str, Any], beside: object) -> dict[str, Any]:
+    """`config` with what ModelOpt writes into a file of its own, hf_quant_config.json."""
+    found = beside.get("quantization") if isinstance(beside, Mapping) else None
+    if config.get("quantization_config") or not isinstance(found, Mapping):
+        return dict(config)
+    name = "modelopt_fp4" if "FP4" in str(found.get("quant_algo")) else "modelopt"
+    return {**config, "quantization_config": {**found, "quant_method": name}}
+
+
 def _plain(name: object) -> str:
     return str(name or "").lower().replace("-", "_")
 

@@ -13,6 +13,8 @@ from fit.layers import Kind
 DTYPE_BYTES = {"float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2}
 # What transformers assumes where a config leaves the number out.
 NO_GATE = ("gpt2", "gpt_neox", "gptj", "opt", "falcon", "bloom", "mpt", "phi", "starcoder2")
+# Configs of these leave it at transformers' default, which is one matrix for input and output.
+TIED = ("gemma", "gpt2", "falcon", "bloom", "mpt", "opt", "starcoder2", "cohere")
 
 
 class ShapeError(Exception):
@@ -46,8 +48,9 @@ class Latent:
 class Shape:
     """Counts of layers, heads and elements. `kinds`: one for each layer that keeps a KV cache or
     state. `window`: tokens a sliding or chunked layer looks back. `context`: what an empty
-    MAX_MODEL_LEN means, `longest`: what it may be. `pictures`: it takes more than text. `rough`:
-    why the numbers are an estimate, where they are one."""
+    MAX_MODEL_LEN means, `longest`: what it may be. `spare`: layers in the files that only guess
+    ahead, which vLLM leaves out. `pictures`: it takes more than text. `rough`: why the numbers are
+    an estimate, where they are one."""
 
     kind: str  # model_type
     architecture: str
@@ -70,6 +73,7 @@ class Shape:
     experts: Experts | None
     quantization: Mapping[str, Any] | None
     pooling: bool
+    spare: int = 0
     pictures: bool = False
     rough: str | None = None
 
@@ -122,6 +126,7 @@ def _read(config: Mapping[str, Any]) -> Shape:
         experts=_experts(merged, depth, intermediate),
         quantization=_quantization(config, merged),
         pooling=_pooling(config),
+        spare=int(merged.get("num_nextn_predict_layers") or 0),
         pictures=text is not config,
         rough=known.rough(config, text, kind),
     )
@@ -144,9 +149,8 @@ def _count(config: Mapping[str, Any], *names: str) -> int:
 
 
 def _tied(config: Mapping[str, Any], kind: str) -> bool:
-    # transformers' default is tied; Gemma's configs leave it at that.
     found = config.get("tie_word_embeddings")
-    return bool(found) if found is not None else kind.startswith("gemma") or kind == "gpt2"
+    return bool(found) if found is not None else kind.startswith(TIED)
 
 
 def _kv_heads(config: Mapping[str, Any], kind: str, heads: int) -> int:
@@ -178,7 +182,8 @@ def _experts(config: Mapping[str, Any], layers: int, intermediate: int) -> Exper
     chosen = config.get("num_experts_per_tok") or config.get("experts_per_token") or 8
     own = int(config.get("moe_intermediate_size") or intermediate)
     shared = int(config.get("shared_expert_intermediate_size") or 0)
-    shared = shared or int(config.get("n_shared_experts") or 0) * own
+    always = 1 if str(config.get("model_type", "")).startswith("llama4") else 0
+    shared = shared or int(config.get("n_shared_experts") or always) * own
     dense = int(config.get("first_k_dense_replace") or 0)
     step = int(config.get("decoder_sparse_step") or config.get("interleave_moe_layer_step") or 1)
     only = config.get("mlp_only_layers")

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fit import headers, hubread
+from fit import headers, hubread, packing
 from fit.hubread import Hub
 
+BESIDE = "hf_quant_config.json"
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")  # the first kind that is there is enough
 
 
@@ -45,21 +46,32 @@ def folder(path: Path) -> Source:
         ) from error
     sizes = {file.name: file.stat().st_size for file in path.iterdir() if file.is_file()}
     wide = sum(headers.wide_bytes(path / name) for name in weight_files(sizes))
-    return Source(path.name, parse(text, str(path)), weight_bytes(sizes), wide)
+    config = packing.merged(parse(text, str(path)), _beside(path))
+    return Source(path.name, config, weight_bytes(sizes), wide)
+
+
+def _beside(path: Path) -> object:
+    try:
+        return json.loads((path / BESIDE).read_bytes())
+    except (OSError, ValueError):
+        return None
 
 
 def hub(model: str, revision: str | None, client: Hub) -> Source:
-    """A model on the hub: two small requests. Raises SourceError."""
+    """A model on the hub: two or three small requests. Raises SourceError."""
     try:
         listing = client.listing(model, revision)
-        config = parse(client.config(model, revision), model)
+        config = parse(client.file(model, revision, "config.json"), model)
+        if BESIDE in listing.sizes:
+            beside = parse(client.file(model, revision, BESIDE), model)
+            config = packing.merged(config, beside)
     except hubread.HubError as error:
         raise SourceError(str(error), unreachable=error.unreachable) from error
     return Source(model, config, weight_bytes(listing.sizes), listing.wide_bytes)
 
 
 def parse(text: bytes, name: str) -> Mapping[str, Any]:
-    """config.json's object. Raises SourceError."""
+    """A config's object. Raises SourceError."""
     try:
         config = json.loads(text)
     except ValueError:

@@ -35,12 +35,14 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Size:
-    """Bytes in memory. `whole`: of them, on every rank. `kv`: in `kv_heads` parts at most."""
+    """Bytes in memory. `whole`: of them, on every rank. `kv`: in `kv_heads` parts at most.
+    `measured`: by files."""
 
     total: int
     whole: int
     kv: int
     kv_heads: int
+    measured: bool = False
 
     def per_rank(self, ranks: int) -> int:
         divided = self.total - self.whole - self.kv
@@ -116,6 +118,7 @@ def from_files(
 ) -> Size:
     """In memory, of weights that take `file_bytes` on disk, of them `wide_bytes` as float32."""
     by_shape = from_shape(shape)
+    file_bytes -= _left_out(shape)
     if shape.quantization is not None:
         return _like(by_shape, file_bytes, shape)
     loaded = file_bytes - wide_bytes // 2
@@ -126,11 +129,22 @@ def from_files(
     return _like(by_shape, loaded, shape)
 
 
+def _left_out(shape: Shape) -> int:
+    """Bytes of the experts of layers that vLLM does not load (of their other parts it is not sure
+    where the files have them)."""
+    moe = shape.experts
+    if moe is None or not shape.spare:
+        return 0
+    _, bits = packing.bits(shape.quantization, None)
+    return round(shape.spare * count(shape).experts / moe.layers * (bits / 8 if bits else PLAIN))
+
+
 def _like(by_shape: Size, total: int, shape: Shape) -> Size:
     """`total` bytes, divided as the shape's are. What the shape does not tell of (an encoder for
     pictures) is on every rank."""
     if shape.pictures:
         beyond = max(0, total - by_shape.total)
-        return Size(total, by_shape.whole + beyond, by_shape.kv, by_shape.kv_heads)
+        return Size(total, by_shape.whole + beyond, by_shape.kv, by_shape.kv_heads, measured=True)
     scale = total / by_shape.total
-    return Size(total, round(by_shape.whole * scale), round(by_shape.kv * scale), by_shape.kv_heads)
+    whole, kv = round(by_shape.whole * scale), round(by_shape.kv * scale)
+    return Size(total, whole, kv, by_shape.kv_heads, measured=True)

@@ -6,21 +6,20 @@ from pathlib import Path
 from fit import cpu, gpus, source
 from fit.asked import context, question
 from fit.judge import Model, measure
+from fit.remedy import judge
 from fit.shape import ShapeError, read
 from fit.source import SourceError
 
-from launcher import flags, graphs, versions
+from launcher import flags, graphs, uncounted, versions
 from launcher.argv import CPU_KV_CACHE_BYTES
 from launcher.settings import Settings
 
-# Flags that give the KV cache a size of its own, or divide the model in another way.
-OTHER_WAYS = ("kv-cache-memory-bytes", "pipeline-parallel-size", "cpu-offload-gb", "block-size")
+CERTAIN = 0.95  # of the files' bytes are in memory in any case
 
 
 def kv_tokens(settings: Settings, folder: Path) -> int | None:
     """Tokens, as vLLM will report them; None where these settings or this model can't be told."""
-    given = flags.read(settings.extra_args)
-    if any(flags.is_given(given, name) for name in OTHER_WAYS):
+    if uncounted.any_of(settings.extra_args):
         return None
     try:
         found = source.folder(folder)
@@ -30,12 +29,33 @@ def kv_tokens(settings: Settings, folder: Path) -> int | None:
     return _on_cpu(settings, model) if settings.device == "cpu" else _on_gpu(settings, model)
 
 
+def cannot_fit(settings: Settings, folder: Path) -> tuple[str, ...]:
+    """The line that says so where the weights alone are more than any GPU here may hold; empty
+    where that is not certain."""
+    if settings.device == "cpu" or uncounted.of_weights(settings.extra_args):
+        return ()
+    largest = max(gpus.seen(), key=lambda card: card.total, default=None)
+    if largest is None:
+        return ()
+    try:
+        found = source.folder(folder)
+        model = _model(found, settings)
+    except (SourceError, ShapeError):
+        return ()
+    asked = question(settings, largest)
+    own = model.size(asked.quantization).per_rank(asked.ranks)
+    if model.shape.rough or own * CERTAIN <= largest.total * asked.share:
+        return ()
+    return (f"MODEL: {judge(model, asked).reason}",)
+
+
 def _model(found: source.Source, settings: Settings) -> Model:
     """Dummy weights have the config's size, whatever files lie there."""
     loads = [f for f in flags.read(settings.extra_args) if flags.is_given([f], "load-format")]
     dummy = bool(loads) and loads[-1].value == "dummy"
+    is_id = not settings.model.startswith((".", "/", "~")) and settings.model != "auto"
     return Model(
-        name=found.name, shape=read(found.config),
+        name=settings.model if is_id else found.name, shape=read(found.config),
         file_bytes=None if dummy else found.file_bytes, wide_bytes=found.wide_bytes,
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from launcher import gather, machine, manifest
+from launcher import gather, machine, manifest, prediction
 from launcher.manifest import Manifest
 from launcher.settings import Settings
 
@@ -43,6 +43,7 @@ def check(settings: Settings, environ: Mapping[str, str], model: Path) -> tuple[
         *_installation(settings),
         *_engine_port(settings),
         *heads(settings.tensor_parallel_size, read_config(model)),
+        *prediction.cannot_fit(settings, model),
     )
     if problems:
         raise NotFitError(problems)

@@ -1,115 +1,66 @@
-"""Shapes of well-known models: the fields of their public config.json that decide the size, and
-the parameter count that their pages state (in billions)."""
+"""Configs of real models (tests/data/models), and what is known of them: the parameters that their
+pages state (in billions), and what vLLM 0.32 makes of them."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
-CAUSAL = ["LlamaForCausalLM"]
+DATA = Path(__file__).parents[2] / "data"
+Config = dict[str, Any]
 
 
-def _config(kind: str, **fields: object) -> dict[str, Any]:
-    return {"model_type": kind, "architectures": CAUSAL, "torch_dtype": "bfloat16", **fields}
+def load(name: str) -> Config:
+    """A config of tests/data/models. `name-plain`: without its quantisation; `name-text`: the
+    language model of a multi-modal one, alone."""
+    base = name.removesuffix("-plain").removesuffix("-text")
+    config: Config = json.loads((DATA / "models" / f"{base}.json").read_text(encoding="utf-8"))
+    if name.endswith("-plain"):
+        return {k: v for k, v in config.items() if k not in ("quantization_config", "auto_map")}
+    if name.endswith("-text"):
+        text: Config = config["text_config"]
+        own = {"architectures": ["Gemma3ForCausalLM"], "torch_dtype": config["torch_dtype"]}
+        return {**text, **own}
+    return config
 
 
-def _size(layers: int, hidden: int, intermediate: int, vocab: int) -> dict[str, int]:
-    return {
-        "num_hidden_layers": layers, "hidden_size": hidden, "intermediate_size": intermediate,
-        "vocab_size": vocab,
-    }  # fmt: skip
+def vllm_answers() -> list[Config]:
+    """What vLLM itself says, recorded by tests/engine/shapes_with_vllm.py."""
+    found = json.loads((DATA / "vllm_models.json").read_text(encoding="utf-8"))
+    answers: list[Config] = found["answers"]
+    return answers
 
 
-def _heads(heads: int, kv_heads: int, **more: int) -> dict[str, int]:
-    return {"num_attention_heads": heads, "num_key_value_heads": kv_heads, **more}
-
-
-LLAMA_8B = _config(
-    "llama", **_size(32, 4096, 14336, 128256), **_heads(32, 8), tie_word_embeddings=False,
-    max_position_embeddings=131072, rope_scaling={"rope_type": "llama3", "factor": 8.0},
-)  # fmt: skip
+NAMES = tuple(
+    path.stem for path in sorted((DATA / "models").glob("*.json")) if "hf_quant" not in path.stem
+)
+LLAMA_8B = load("llama-3.1-8b")
 # What was measured on an H200: the same with another vocabulary and context.
 LLAMA_8B_SMALL_VOCAB = LLAMA_8B | {
     "vocab_size": 49152,
     "max_position_embeddings": 8192,
     "rope_scaling": None,
 }
-LLAMA_70B = _config(
-    "llama", **_size(80, 8192, 28672, 128256), **_heads(64, 8), tie_word_embeddings=False,
-    max_position_embeddings=131072,
-)  # fmt: skip
-QWEN25_05B = _config(
-    "qwen2", **_size(24, 896, 4864, 151936), **_heads(14, 2), tie_word_embeddings=True,
-    max_position_embeddings=32768, sliding_window=32768, use_sliding_window=False,
-)  # fmt: skip
-QWEN25_7B = _config(
-    "qwen2", **_size(28, 3584, 18944, 152064), **_heads(28, 4), tie_word_embeddings=False,
-    max_position_embeddings=32768, sliding_window=131072, use_sliding_window=False,
-)  # fmt: skip
-QWEN3_06B = _config(
-    "qwen3", **_size(28, 1024, 3072, 151936), **_heads(16, 8, head_dim=128),
-    tie_word_embeddings=True, max_position_embeddings=40960,
-)  # fmt: skip
-QWEN3_30B_A3B = _config(
-    "qwen3_moe", **_size(48, 2048, 6144, 151936), **_heads(32, 4, head_dim=128),
-    tie_word_embeddings=False, max_position_embeddings=262144, num_experts=128,
-    moe_intermediate_size=768, decoder_sparse_step=1, mlp_only_layers=[],
-)  # fmt: skip
-MIXTRAL = _config(
-    "mixtral", **_size(32, 4096, 14336, 32000), **_heads(32, 8), tie_word_embeddings=False,
-    max_position_embeddings=32768, num_local_experts=8, sliding_window=None,
-)  # fmt: skip
-MISTRAL_7B = _config(
-    "mistral", **_size(32, 4096, 14336, 32000), **_heads(32, 8), tie_word_embeddings=False,
-    max_position_embeddings=32768, sliding_window=4096,
-)  # fmt: skip
-GEMMA2_9B = _config(
-    "gemma2", **_size(42, 3584, 14336, 256000), **_heads(16, 8, head_dim=256),
-    max_position_embeddings=8192, sliding_window=4096,
-)  # fmt: skip
-GEMMA3_27B = {
-    "model_type": "gemma3",
-    "architectures": ["Gemma3ForConditionalGeneration"],
-    "torch_dtype": "bfloat16",
-    "text_config": {
-        "model_type": "gemma3_text", **_size(62, 5376, 21504, 262208),
-        **_heads(32, 16, head_dim=128), "sliding_window": 1024, "max_position_embeddings": 131072,
-    },
+LLAMA_70B = load("llama-3.1-70b")
+QWEN25_7B = load("qwen2.5-7b")
+QWEN25_7B_AWQ = load("qwen2.5-7b-awq")
+QWEN25_05B = QWEN25_7B | {
+    "num_hidden_layers": 24, "hidden_size": 896, "intermediate_size": 4864, "vocab_size": 151936,
+    "num_attention_heads": 14, "num_key_value_heads": 2, "tie_word_embeddings": True,
 }  # fmt: skip
-DEEPSEEK_V2_LITE = _config(
-    "deepseek_v2", **_size(27, 2048, 10944, 102400), **_heads(16, 16), tie_word_embeddings=False,
-    max_position_embeddings=163840, kv_lora_rank=512, q_lora_rank=None, qk_rope_head_dim=64,
-    qk_nope_head_dim=128, v_head_dim=128, n_routed_experts=64, n_shared_experts=2,
-    moe_intermediate_size=1408, first_k_dense_replace=1,
-)  # fmt: skip
-DEEPSEEK_V3 = _config(
-    "deepseek_v3", **_size(61, 7168, 18432, 129280), **_heads(128, 128), tie_word_embeddings=False,
-    max_position_embeddings=163840, kv_lora_rank=512, q_lora_rank=1536, qk_rope_head_dim=64,
-    qk_nope_head_dim=128, v_head_dim=128, n_routed_experts=256, n_shared_experts=1,
-    moe_intermediate_size=2048, first_k_dense_replace=3,
-    quantization_config={"quant_method": "fp8", "weight_block_size": [128, 128]},
-)  # fmt: skip
-GPT_OSS_20B = _config(
-    "gpt_oss", **_size(24, 2880, 2880, 201088), **_heads(64, 8, head_dim=64),
-    tie_word_embeddings=False, max_position_embeddings=131072, num_local_experts=32,
-    sliding_window=128, layer_types=["sliding_attention", "full_attention"] * 12,
-    quantization_config={"quant_method": "mxfp4"},
-)  # fmt: skip
-PHI3_MINI = _config(
-    "phi3", **_size(32, 3072, 8192, 32064), **_heads(32, 32), tie_word_embeddings=False,
-    max_position_embeddings=4096, sliding_window=2047,
-)  # fmt: skip
-FALCON_7B = {
-    "model_type": "falcon", "architectures": ["FalconForCausalLM"], "torch_dtype": "bfloat16",
-    "num_hidden_layers": 32, "hidden_size": 4544, "num_attention_heads": 71, "vocab_size": 65024,
-    "multi_query": True, "new_decoder_architecture": False, "tie_word_embeddings": True,
-}  # fmt: skip
-SMOLLM2_135M = _config(
-    "llama", **_size(30, 576, 1536, 49152), **_heads(9, 3), tie_word_embeddings=True,
-    max_position_embeddings=8192,
-)  # fmt: skip
-QWEN25_7B_AWQ = QWEN25_7B | {
-    "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128}
-}
+QWEN3_06B = load("qwen3-0.6b")
+QWEN3_30B_A3B = load("qwen3-30b-a3b")
+MIXTRAL = load("mixtral-8x7b")
+MISTRAL_7B = load("mistral-7b-v0.1")
+GEMMA2_9B = load("gemma-2-9b")
+GEMMA3_27B = load("gemma-3-27b")
+DEEPSEEK_V2_LITE = load("deepseek-v2-lite")
+DEEPSEEK_V3 = load("deepseek-v3")
+GPT_OSS_20B = load("gpt-oss-20b")
+PHI3_MINI = load("phi-3-mini-4k")
+FALCON_7B = load("falcon-7b")
+SMOLLM2_135M = load("smollm2-135m")
 
 # Billions of parameters as the models' pages state them.
 PARAMETERS = (
@@ -117,6 +68,8 @@ PARAMETERS = (
     (QWEN3_06B, 0.596), (QWEN3_30B_A3B, 30.53), (MIXTRAL, 46.70), (MISTRAL_7B, 7.24),
     (GEMMA2_9B, 9.24), (GEMMA3_27B, 27.0), (DEEPSEEK_V2_LITE, 15.71), (DEEPSEEK_V3, 671.0),
     (GPT_OSS_20B, 20.91), (PHI3_MINI, 3.82), (FALCON_7B, 6.92), (SMOLLM2_135M, 0.1345),
+    (load("phi-4"), 14.66), (load("qwen3-235b-a22b"), 235.1), (load("gpt-oss-120b"), 116.8),
+    (load("llama-4-scout"), 107.8), (load("qwen2.5-72b-gptq"), 72.96),
 )  # fmt: skip
 # Bytes of KV cache a token at 16 bits on one GPU.
 KV_BYTES = (

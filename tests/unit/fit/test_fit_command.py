@@ -20,7 +20,7 @@ TOKEN = "hf_thisisatoken"
 
 
 class Answers(BaseHTTPRequestHandler):
-    """A hub with three models: open, gated, and one that is broken."""
+    """A hub with models: open ones, gated ones, and one that is broken."""
 
     def do_GET(self) -> None:
         gated = "gated/model" in self.path
@@ -28,6 +28,10 @@ class Answers(BaseHTTPRequestHandler):
             self._send(401, b"{}")
         elif "open/model" in self.path or gated:
             self._send(200, self._content())
+        elif "modelopt/model" in self.path:
+            self._send(200, self._modelopt())
+        elif "terms/model" in self.path:
+            self._send(401, b"{}", "GatedRepo")
         elif "broken/model" in self.path:
             self._send(200, b"<html>")
         elif "down/model" in self.path:
@@ -46,8 +50,24 @@ class Answers(BaseHTTPRequestHandler):
         ]
         return json.dumps({"sha": "1", "siblings": files}).encode()
 
-    def _send(self, status: int, body: bytes) -> None:
+    def _modelopt(self) -> bytes:
+        """FP8 weights, whose form stands in a file of its own, and some tensors of 32 bits."""
+        if self.path.endswith("/config.json"):
+            return json.dumps(models.load("llama-3.1-70b-fp8")).encode()
+        if self.path.endswith("/hf_quant_config.json"):
+            return json.dumps(models.load("llama-3.1-70b-fp8.hf_quant_config")).encode()
+        files = [
+            {"rfilename": "model.safetensors", "size": 72_700_000_000},
+            {"rfilename": "hf_quant_config.json", "size": 260},
+        ]
+        return json.dumps(
+            {"siblings": files, "safetensors": {"parameters": {"F32": 1120}}}
+        ).encode()
+
+    def _send(self, status: int, body: bytes, code: str = "") -> None:
         self.send_response(status)
+        if code:
+            self.send_header("X-Error-Code", code)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -149,6 +169,32 @@ def test_a_model_of_the_hub(hub: str) -> None:
     assert found["model"] == "open/model"
 
 
+def test_a_model_of_the_hub_whose_form_stands_beside_its_config(hub: str) -> None:
+    found = told(run("modelopt/model", "--gpu", "h100x8", "--tp", "2", "--json", HF_ENDPOINT=hub))
+    assert found["weights_bytes"] == 72_700_000_000
+    assert found["kv_bytes_per_token"] == 81_920  # of each GPU; that checkpoint asks for FP8 itself
+    assert found["fits"]
+
+
+def test_float32_tensors_are_told_by_the_files_headers(folder: Path) -> None:
+    header = {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8_000_000_000]},
+              "b": {"dtype": "BF16", "shape": [2], "data_offsets": [8_000_000_000, 9_000_000_000]},
+              "__metadata__": {"format": "pt"}}  # fmt: skip
+    text = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(9_000_000_000)
+    assert told(run(str(folder), "--gpu", "l40s", "--json"))["weights_bytes"] == 5_000_000_000
+
+
+def test_flags_that_are_not_counted_are_named(folder: Path) -> None:
+    extra = "--seed 1 --pipeline_parallel_size=2 -sc '{}' --dtype bfloat16"
+    done = run(str(folder), "--gpu", "h100", "--context", "4096", "--json", VLLM_EXTRA_ARGS=extra)
+    named = ["pipeline-parallel-size", "speculative-config"]
+    assert told(done)["not_counted"] == named
+    assert f"note: VLLM_EXTRA_ARGS has {', '.join(named)}, not counted here" in done.stderr
+
+
 def test_a_gated_model_takes_the_token_of_the_file(hub: str, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(TOKEN + "\n")
@@ -165,6 +211,7 @@ def test_a_gated_model_takes_the_token_of_the_file(hub: str, tmp_path: Path) -> 
     ("model", "code", "words"),
     [
         ("no/such", 2, "no such model or revision"),
+        ("terms/model", 2, "a gated model whose terms are not accepted"),
         ("broken/model", 2, "no JSON; wanted the hub's API"),
         ("down/model", 3, "found status 503"),
         ("auto", 2, "found auto, which is chosen to fit"),
@@ -218,3 +265,27 @@ def test_on_the_cpu_memory_is_judged(tmp_path: Path) -> None:
     assert large.returncode == 1
     assert "on the CPU; fix: a smaller MODEL" in large.stdout
     assert os.environ.get("ENGINE_DEVICE") is None
+
+
+def test_the_cpu_engine_leaves_a_gpu_alone_unless_it_is_named(folder: Path, tmp_path: Path) -> None:
+    smi = tmp_path / "bin" / "nvidia-smi"
+    smi.parent.mkdir()
+    smi.write_text('#!/bin/sh\necho "NVIDIA L40S, 46068"\n')
+    smi.chmod(0o755)
+    environ = {"path": f"{smi.parent}:/bin", "ENGINE_DEVICE": "cpu"}
+    assert told(run(str(folder), "--json", **environ))["gpu"] is None
+    assert told(run(str(folder), "--json", "--gpu", "l40s", **environ))["gpu"]["name"] == "L40S"
+
+
+@pytest.mark.parametrize(
+    ("context", "concurrency", "words"),
+    [("auto", "99999", "wanted 99999"), ("9000", "1", "wanted at most 8,192"),
+     ("8192", "1", "of memory")],
+)  # fmt: skip
+def test_requests_on_the_cpu(tmp_path: Path, context: str, concurrency: str, words: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(models.SMOLLM2_135M))
+    done = run(
+        str(tmp_path), "--context", context, "--concurrency", concurrency, ENGINE_DEVICE="cpu"
+    )
+    assert words in done.stdout
+    assert (done.returncode == 0) == (words == "of memory")

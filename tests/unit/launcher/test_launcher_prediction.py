@@ -48,7 +48,9 @@ def test_on_an_h200_it_is_what_vllm_reported(
     assert prediction.kv_tokens(chosen, folder) == pytest.approx(5_826_256, rel=0.01)
 
 
-@pytest.mark.parametrize("flag", ["--kv-cache-memory-bytes 1G", "--cpu-offload-gb=4"])
+@pytest.mark.parametrize(
+    "flag", ["--kv-cache-memory-bytes 1G", "--cpu-offload-gb=4", "-pp 2", "--dtype float32"]
+)
 def test_other_ways_to_size_it_are_not_predicted(folder: Path, flag: str) -> None:
     assert prediction.kv_tokens(loaded(ENGINE_DEVICE="cpu", VLLM_EXTRA_ARGS=flag), folder) is None
 
@@ -77,3 +79,78 @@ def test_a_folder_that_tells_nothing(tmp_path: Path, content: str) -> None:
 def test_a_gpu_that_is_not_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     assert prediction.kv_tokens(loaded(ENGINE_DEVICE="cuda"), folder) is None
+
+
+LLAMA_70B = SMOL | {
+    "num_hidden_layers": 80, "hidden_size": 8192, "intermediate_size": 28672, "vocab_size": 128256,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """70B in 16 bits, as sparse files."""
+    made = tmp_path / "large"
+    made.mkdir()
+    (made / "config.json").write_text(json.dumps(LLAMA_70B))
+    with (made / "model.safetensors").open("wb") as sparse:
+        sparse.truncate(141_107_412_992)
+    return made
+
+
+def test_weights_beyond_the_card_are_refused_before_vllm_starts(
+    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card(tmp_path, monkeypatch, "NVIDIA GeForce RTX 4090, 24564")
+    (line,) = prediction.cannot_fit(loaded(MAX_MODEL_LEN="4096"), large)
+    assert line.startswith("MODEL: found large with 131.4 GiB of weights for each GPU; wanted at")
+    assert "; fix: a smaller or quantised MODEL, or a larger GPU" in line
+
+
+@pytest.mark.parametrize(
+    ("listing", "environ"),
+    [
+        ("NVIDIA GeForce RTX 4090, 24564", {"ENGINE_DEVICE": "cpu"}),
+        ("NVIDIA GeForce RTX 4090, 24564", {"VLLM_EXTRA_ARGS": "--cpu-offload-gb 120"}),
+        ("NVIDIA GeForce RTX 4090, 24564", {"VLLM_EXTRA_ARGS": "-pp 8"}),
+        ("NVIDIA GeForce RTX 4090, [N/A]", {}),
+        ("NVIDIA B300, 283264", {}),
+        ("NVIDIA H200, 143771", {"TENSOR_PARALLEL_SIZE": "2"}),
+        # 131 GiB in 127: it may still be that not all of them are loaded.
+        ("NVIDIA H200, 143771", {"GPU_MEMORY_UTILIZATION": "0.91"}),
+        # The larger one of two may be the one that is used.
+        ("NVIDIA L4, 23034\nNVIDIA B300, 283264", {}),
+    ],
+)
+def test_only_what_is_certain_is_refused(
+    large: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    listing: str,
+    environ: dict[str, str],
+) -> None:
+    card(tmp_path, monkeypatch, listing)
+    assert prediction.cannot_fit(loaded(**environ), large) == ()
+
+
+def test_a_model_that_cannot_be_judged_is_left_to_vllm(
+    large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card(tmp_path, monkeypatch, "NVIDIA L4, 23034")
+    (large / "config.json").write_text(json.dumps(LLAMA_70B | {"model_type": "mystery"}))
+    assert prediction.cannot_fit(loaded(), large) == ()
+    (large / "config.json").write_text("{}")
+    assert prediction.cannot_fit(loaded(), large) == ()
+
+
+def test_without_graphs_their_memory_is_the_caches(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card(tmp_path, monkeypatch, "NVIDIA H200, 143771")
+    monkeypatch.setattr("launcher.versions.vllm", lambda: "0.33.0")
+    usual = {"MAX_MODEL_LEN": "4096", "REQUIRE_CUDA_GRAPHS": "false"}
+    with_graphs = prediction.kv_tokens(loaded(**usual), folder)
+    eager = prediction.kv_tokens(loaded(**usual, VLLM_EXTRA_ARGS="--enforce-eager"), folder)
+    assert with_graphs is not None
+    assert eager is not None
+    assert eager > with_graphs
