@@ -89,6 +89,10 @@ def _run(args: argparse.Namespace) -> int:
     picked = cases.chosen(args.only, found or 1)
     if args.device == "cpu":
         picked = [case for case in picked if case.on_cpu]
+        if not picked:
+            raise ValueError(
+                f"found no case of {args.only} for a CPU; wanted one that --list marks"
+            )
     args.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="prove-", ignore_cleanup_errors=True) as work:
         kept = (args.caches or Path(work) / "caches").resolve()

@@ -160,6 +160,17 @@ def test_two_gpus_are_wanted_in_one_line(model: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (2, "found 1 GPU; wanted 2 for tp2\n")
 
 
+def test_a_run_of_no_case_proves_nothing(model: Path, tmp_path: Path) -> None:
+    words = ["--device", "cpu", "--only", "shape", "--model", str(model), "--out", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, str(PROVE), *words], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        "found no case of shape for a CPU; wanted one that --list marks"
+    ]
+
+
 def test_the_list_needs_nothing() -> None:
     done = subprocess.run(
         [sys.executable, "-I", PROVE, "--list"], capture_output=True, text=True, check=True
