@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fit import release, step
+from fit import release, step, weights
 from fit.release import Release
 from fit.shape import Shape
 from fit.step import Limits
@@ -86,20 +86,22 @@ def divide(
 
 
 def _more(shape: Shape, ranks: int, limits: Limits, vllm: Release) -> int:
-    """Bytes by which the most careful version's step is larger, and a part of it."""
+    """Bytes by which the most careful version's step is larger, a part of it, and what kernels of
+    other GPUs round up."""
     largest = step.peak(shape, ranks, limits, release.NEWER.logits)
     state = limits.seqs * shape.vocab * (release.NEWER.state - vllm.state)
     own = step.peak(shape, ranks, limits, vllm.logits)
-    return round(largest - own + state + SAFE_ACTIVATIONS * largest)
+    padding = weights.padding(shape, ranks)
+    return round(largest - own + state + padding + SAFE_ACTIVATIONS * largest)
 
 
 def _reserve(shape: Shape, budget: int, own: tuple[int, bool], more: int) -> int:
-    """`own`: bytes of weights, and whether files tell them. `more`: of the step."""
-    weights, measured = own
-    guess = 0 if measured else SAFE_GUESS * weights
+    """`own`: bytes of weights, and whether files tell them. `more`: see there."""
+    size, measured = own
+    guess = 0 if measured else SAFE_GUESS * size
     rough = SAFE_ROUGH * budget + guess if shape.rough else 0
     pictures = 2 * step.PICTURES_BYTES if shape.pictures else 0
-    return round(SAFE_SHARE * budget + SAFE_WEIGHTS * weights + rough + pictures + more) + 128 * MIB
+    return round(SAFE_SHARE * budget + SAFE_WEIGHTS * size + rough + pictures + more) + 128 * MIB
 
 
 def _graphs(shape: Shape, ranks: int, limits: Limits) -> int:

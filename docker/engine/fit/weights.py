@@ -139,6 +139,19 @@ def _left_out(shape: Shape) -> int:
     return round(shape.spare * count(shape).experts / moe.layers * (bits / 8 if bits else PLAIN))
 
 
+def padding(shape: Shape, ranks: int) -> int:
+    """Bytes of a rank by which some kernels round 4-bit experts up: their width to 128, the model's
+    to 256 (fused_moe/oracle/mxfp4.py; on Hopper the usual ones need none)."""
+    moe = shape.experts
+    name, bits = packing.bits(shape.quantization, None)
+    if moe is None or name != "mxfp4" or bits is None:
+        return 0
+    own = -(-moe.intermediate // ranks)
+    wide, deep = -(-own // 128) * 128, -(-shape.hidden // 256) * 256
+    matrices = 3 * moe.layers * moe.count
+    return round(matrices * (wide * deep - own * shape.hidden) * bits / 8)
+
+
 def _like(by_shape: Size, total: int, shape: Shape) -> Size:
     """`total` bytes, divided as the shape's are. What the shape does not tell of (an encoder for
     pictures) is on every rank."""

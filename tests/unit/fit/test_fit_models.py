@@ -79,3 +79,12 @@ def test_layers_that_only_guess_ahead_are_not_loaded() -> None:
     size = weights.from_files(shape, files)
     assert size.total < files - 11e9
     assert size.total > weights.from_shape(shape).total
+
+
+def test_experts_of_four_bits_may_be_rounded_up() -> None:
+    """gpt-oss on cards where Marlin runs it: 2,880 becomes 2,944 by 3,072."""
+    shape = read(models.GPT_OSS_20B)
+    experts = weights.count(shape).experts * 4.25 / 8
+    assert weights.padding(shape, 1) == pytest.approx(0.0904 * experts, rel=0.01)
+    assert weights.padding(shape, 8) * 8 == pytest.approx(0.1378 * experts, rel=0.01)
+    assert weights.padding(read(models.MIXTRAL), 1) == 0
