@@ -16,7 +16,8 @@ def judge(cards: Sequence[Card], apps: Sequence[App], share: float, engine: str)
     whole = where(cards, lambda card: card.get("mig.mode.current") != "Enabled")
     uuids = {card.get("uuid") for card in whole}
     others = [a for a in apps if a.uuid in uuids and not (engine and engine in a.cgroup)]
-    full = where(whole, lambda card: _free(card) < share * KEPT * _total(card))
+    told = where(whole, lambda card: _total(card) > 0)  # [N/A] on some
+    full = where(told, lambda card: _free(card) < share * KEPT * _total(card))
     if full and not engine:
         return [_full(full[0], others, share)]
     if not others:

@@ -176,6 +176,12 @@ def test_processes_of_another_gpu_are_not_in_the_way() -> None:
     assert gpumemory.judge([full(99_000)], (App(2, "x", "GPU-7", GIB),), 0.9, "") == []
 
 
+def test_a_gpu_whose_memory_is_not_told_is_not_judged_by_it() -> None:
+    other = App(2, "x", "GPU-0", GIB)
+    assert gpumemory.judge([card(memory__used="5")], (), 0.9, "") == []
+    one(gpumemory.judge([card(memory__used="5")], (other,), 0.9, ""), "warn", "x (pid 2")
+
+
 def test_xids() -> None:
     log = "NVRM: Xid (PCI:0000:00:06): 79, pid=1\nNVRM: Xid (PCI:0000:00:06): 13, pid=2\n"
     assert xids.parse(log) == [79, 13]
