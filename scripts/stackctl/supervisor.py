@@ -250,9 +250,11 @@ def _is_ours(pid: int, mark: bytes, layout: Layout) -> bool:
             return False
         if mark in (home / "environ").read_bytes().split(b"\0"):
             return True
-        # nginx writes its title over its environment; its folder still tells.
-        is_nginx = (home / "comm").read_text(encoding="utf-8").strip().startswith("nginx")
-        return is_nginx and (home / "cwd").readlink() == layout.nginx_out
+        # These write a title over their environment; the folder they are in still tells.
+        name = (home / "comm").read_text(encoding="utf-8")
+        titled = {"nginx": layout.nginx_out, "VLLM": layout.root}
+        folder = next((place for start, place in titled.items() if name.startswith(start)), None)
+        return folder is not None and (home / "cwd").readlink() == folder
     except OSError:
         return False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -116,3 +117,28 @@ def test_a_second_shut_down_and_one_without_a_daemon_are_quiet(layout: Layout) -
     supervisor.shut_down(1)
     supervisor.shut_down(1)
     assert leftovers(layout) == []
+
+
+# vLLM's processes are called by what they do, and that title lies over their environment.
+TITLED = """
+import pathlib, sys, time
+pathlib.Path("/proc/self/comm").write_text(sys.argv[1])
+print(flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("name", "is_ours"), [("VLLM::EngineCor", True), ("python3", False)])
+def test_a_process_whose_title_hides_its_environment(
+    layout: Layout, name: str, is_ours: bool
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", TITLED, name], env={}, cwd=layout.root, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            assert (process.pid in leftovers(layout)) == is_ours
+            assert process.pid not in leftovers(Layout(layout.run))
+        finally:
+            process.kill()
