@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fit import release, step, weights
+from fit import known, release, step, weights
 from fit.release import Release
 from fit.shape import Shape
 from fit.step import Limits
@@ -28,7 +28,7 @@ SAFE_SHARE = 0.01  # of the budget: fragmentation, other builds of the kernels
 SAFE_WEIGHTS = 0.02  # padding and layouts that kernels want
 SAFE_ACTIVATIONS = 0.25  # other kernels than those that were read
 SAFE_ROUGH = 0.03  # of the budget, where the numbers are an estimate
-SAFE_GUESS = 0.10  # of weights that are one, too, since there are no files
+SAFE_GUESS = 0.10  # of weights of an architecture that isn't known, where there are no files
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,18 @@ def _more(shape: Shape, ranks: int, limits: Limits, vllm: Release) -> int:
 def _reserve(shape: Shape, budget: int, own: tuple[int, bool], more: int) -> int:
     """`own`: bytes of weights, and whether files tell them. `more`: see there."""
     size, measured = own
-    guess = 0 if measured else SAFE_GUESS * size
+    guess = 0 if measured else _unseen(shape, size)
     rough = SAFE_ROUGH * budget + guess if shape.rough else 0
     pictures = 2 * step.PICTURES_BYTES if shape.pictures else 0
     return round(SAFE_SHARE * budget + SAFE_WEIGHTS * size + rough + pictures + more) + 128 * MIB
+
+
+def _unseen(shape: Shape, weights: int) -> float:
+    """Bytes of weights that a config alone may not have told: of an architecture that was not held
+    against known sizes, or an encoder for pictures."""
+    if shape.kind not in known.KNOWN:
+        return SAFE_GUESS * weights
+    return 2 * step.PICTURES_BYTES if shape.pictures else 0
 
 
 def _graphs(shape: Shape, ranks: int, limits: Limits) -> int:

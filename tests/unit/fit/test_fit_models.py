@@ -88,3 +88,17 @@ def test_experts_of_four_bits_may_be_rounded_up() -> None:
     assert weights.padding(shape, 1) == pytest.approx(0.0904 * experts, rel=0.01)
     assert weights.padding(shape, 8) * 8 == pytest.approx(0.1378 * experts, rel=0.01)
     assert weights.padding(read(models.MIXTRAL), 1) == 0
+
+
+def test_an_encoder_for_pictures_is_room_kept_where_no_file_tells_its_size() -> None:
+    shape = read(models.GEMMA3_27B)
+    asked = Question(
+        gpu="H100", total=81_559 * MIB, gpus=1, ranks=1, share=0.9, context=4096, concurrency=1,
+        kv_dtype=None, quantization=None, seqs=None, batched_tokens=None,
+    )  # fmt: skip
+    alone = measure(Model(name="m", shape=shape, file_bytes=None), asked)
+    files = measure(Model(name="m", shape=shape, file_bytes=54_864_813_280), asked)
+    assert alone.fits
+    assert files.fits
+    assert alone.division.reserve - files.division.reserve > 1.9 * 2**30
+    assert files.weights == 54_864_813_280
