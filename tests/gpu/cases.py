@@ -143,13 +143,3 @@ def chosen(names: str, gpus: int) -> list[Case]:
         if case.gpus > gpus:
             raise ValueError(f"found {gpus} GPU; wanted {case.gpus} for {case.name}")
     return picked
-
-
-def within(cases: list[Case], budget_s: float) -> tuple[list[Case], list[Case]]:
-    """Those that a budget allows, in order, and those that it does not."""
-    taken: list[Case] = []
-    left: list[Case] = []
-    for case in cases:
-        spent = sum(one.usual_s for one in taken)
-        (taken if spent + case.usual_s <= budget_s else left).append(case)
-    return taken, left

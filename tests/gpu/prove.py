@@ -111,16 +111,20 @@ def _clock() -> Callable[[str], None]:
 
 def _each(picked: list[Case], place: Place, args: argparse.Namespace) -> int:
     head, rows = report.header(), list[Row]()
-    taken, left = cases.within(picked, place.end - time.monotonic())
-    waiting = [case.name for case in left]
-    for case in taken:
-        if time.monotonic() + case.usual_s > place.end:
-            waiting.append(case.name)
-            continue
-        rows.append(_one(case, place, args, report.host(head)))
-        report.write(args.out, head, rows, waiting)
-    report.write(args.out, head, rows, waiting)
-    return _end(rows, waiting, place.say)
+    for case in picked:
+        if time.monotonic() + case.usual_s <= place.end:
+            rows.append(_one(case, place, args, report.host(head)))
+            report.write(args.out, head, rows, _left(picked, rows))
+    if not rows:
+        raise ValueError(
+            f"found --budget-s {args.budget_s:g}, too little for any case; wanted more"
+        )
+    return _end(rows, _left(picked, rows), place.say)
+
+
+def _left(picked: list[Case], rows: list[Row]) -> list[str]:
+    done = {row["case"] for row in rows}
+    return [case.name for case in picked if case.name not in done]
 
 
 def _one(case: Case, place: Place, args: argparse.Namespace, host: str) -> Row:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from fit import weights
 from fit.shape import read
-from gpu import cases, shapes
+from gpu import cases, prove, shapes
 from launcher import settings
 
 
@@ -62,13 +64,16 @@ def test_names_choose_and_unknown_ones_are_said() -> None:
         cases.chosen("x", 1)
 
 
-def test_a_budget_takes_what_it_can_in_order() -> None:
-    taken, left = cases.within(list(cases.CASES), 300)
-    assert taken[0].name == "in-force"
-    assert sum(case.usual_s for case in taken) <= 300
-    assert {case.name for case in taken} | {case.name for case in left} == {
-        case.name for case in cases.CASES
-    }
+def test_a_budget_for_no_case_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    arguments = ["--model", str(tmp_path), "--out", str(tmp_path / "out"), "--device", "cpu"]
+    done = subprocess.run(
+        [sys.executable, str(Path(prove.__file__)), *arguments, "--budget-s", "1"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == prove.BAD_INPUT
+    assert "found --budget-s 1, too little for any case" in done.stderr
+    assert not (tmp_path / "out/results.json").exists()
 
 
 def test_usual_seconds_leave_room_in_the_usual_budget() -> None:
