@@ -1,7 +1,7 @@
 """The command line: `scripts/stack VERB`.
 
 Exit status: 0 done, 1 failed, 2 wrong use or value, 130 Ctrl-C or a signal; `up` and `setup` pass
-on the download's own 10 to 16 (docker/engine/launcher/fetcherror.py), `logs` Docker's.
+on the download's own 10 to 16 (docker/engine/launcher/model/fetcherror.py), `logs` Docker's.
 """
 
 import argparse

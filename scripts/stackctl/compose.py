@@ -9,7 +9,7 @@ from stackctl.errors import FAILED, USAGE, StackError
 from stackctl.layout import Layout
 from stackctl.reasons import of_docker, telling
 
-# The download's own exit statuses (docker/engine/launcher/fetcherror.py); Docker has others.
+# The download's own exit statuses (docker/engine/launcher/model/fetcherror.py); Docker has others.
 DOWNLOAD_CODES = frozenset({USAGE, *range(10, 17)})
 LONG_S = 900.0  # a stop waits for answers that run
 

@@ -11,7 +11,7 @@ from stackctl.errors import StackError
 from stackctl.layout import Layout
 
 TORCH = "torch==2.13.0+cpu"
-EMBEDDED = "smollm2-135m-instruct"  # launcher.embedded.FOLDER_NAME
+EMBEDDED = "smollm2-135m-instruct"  # launcher.model.embedded.FOLDER_NAME
 
 
 def ensure_model(layout: Layout, console: Console) -> None:
@@ -19,7 +19,7 @@ def ensure_model(layout: Layout, console: Console) -> None:
     dest = layout.models / EMBEDDED
     layout.models.mkdir(parents=True, exist_ok=True)
     done = process.follow(
-        [layout.engine_python, "-P", "-m", "launcher.embedded", dest],
+        [layout.engine_python, "-P", "-m", "launcher.model.embedded", dest],
         console.progress,
         env=process.clean_env({"PYTHONPATH": str(layout.launcher_parent)}),
     )

@@ -78,7 +78,7 @@ def check(layout: Layout, config: Config, chosen: Mode) -> list[Check]:
 def _automatic(layout: Layout, env: Mapping[str, str]) -> str:
     """The hub's id of what MODEL=auto takes here; empty where no GPU is seen, which is judged
     elsewhere."""
-    command = [sys.executable, "-P", "-m", "launcher.auto"]
+    command = [sys.executable, "-P", "-m", "launcher.model.auto"]
     done = process.run(command, env=env, cwd=layout.root)
     return done.out.strip() if done.rc == 0 else ""
 

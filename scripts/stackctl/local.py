@@ -159,7 +159,7 @@ def fetch(layout: Layout, config: Config, console: Console) -> None:
     layout.models.mkdir(parents=True, exist_ok=True)
     env = programs.engine_env(layout, config) | config.subset(("HF_ENDPOINT",))
     env["HF_TOKEN_PATH"] = str(layout.hf_token)
-    argv: list[str | Path] = [layout.engine_python, "-P", "-m", "launcher.fetch"]
+    argv: list[str | Path] = [layout.engine_python, "-P", "-m", "launcher.model.fetch"]
     done = process.follow(
         argv, lambda line: _show(console, line), env=env, log=layout.logs / "model.log"
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launcher import manifest
+from launcher.model import manifest
 
 from common.net import free_port
 
@@ -37,7 +37,7 @@ def embedded_model(engine_python: str, scratch: Path) -> Path:
     folder = Path(existing) if existing else ROOT / ".run/models/smollm2-135m-instruct"
     if not (folder / "model.safetensors").is_file():
         folder = scratch / "smollm2-135m-instruct"
-        command = [engine_python, "-m", "launcher.embedded", str(folder)]
+        command = [engine_python, "-m", "launcher.model.embedded", str(folder)]
         environ = {**os.environ, "PYTHONPATH": str(ROOT / "docker/engine")}
         subprocess.run(command, env=environ, check=True, timeout=240)
     return folder

@@ -13,7 +13,7 @@ from common.docker_project import Project
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
-# Exit codes of launcher.fetch.
+# Exit codes of launcher.model.fetch.
 BAD_TOKEN, NO_NETWORK = 12, 14
 OPTIONAL = (
     *("MODEL", "MODEL_REVISION", "SERVED_MODEL_NAME", "GPU_MEMORY_UTILIZATION", "MAX_MODEL_LEN"),

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launcher import argv, configfile, flags, graphs
-from launcher.settings import load
+from launcher.cudagraphs import graphs
+from launcher.options import argv, configfile, flags
+from launcher.options.settings import load
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from launcher import caches, manifest
+from launcher.host import caches
+from launcher.model import manifest
 
 from gpu import cases, engine, fitting, gpus, judge, load, shapes
 from gpu.cases import Case

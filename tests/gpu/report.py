@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from launcher.manifest import write_json
+from launcher.model.manifest import write_json
 
 from gpu import gpus, together
 from gpu.engine import ROOT

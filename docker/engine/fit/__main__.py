@@ -13,11 +13,12 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from launcher import tokenfile, uncounted, values
-from launcher.argv import CPU_KV_CACHE_BYTES
-from launcher.fetcherror import FetchError
-from launcher.settings import Settings, SettingsError, load
-from launcher.values import BadValueError
+from launcher.model import tokenfile
+from launcher.model.fetcherror import FetchError
+from launcher.options import uncounted, values
+from launcher.options.argv import CPU_KV_CACHE_BYTES
+from launcher.options.settings import Settings, SettingsError, load
+from launcher.options.values import BadValueError
 
 from fit import answer, cpu, gpus, hubread, plans, remedy, source
 from fit.asked import context, question

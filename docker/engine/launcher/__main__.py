@@ -5,8 +5,10 @@ import os
 import sys
 from collections.abc import Mapping
 
-from launcher import argv, manifest, run
-from launcher.settings import Settings, SettingsError, load
+from launcher import run
+from launcher.model import manifest
+from launcher.options import argv
+from launcher.options.settings import Settings, SettingsError, load
 
 BAD_SETTINGS = 2
 USAGE = "usage: python3 -m launcher [--print-argv]; everything else comes from the environment\n"

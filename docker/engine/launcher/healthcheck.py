@@ -8,9 +8,9 @@ import os
 import sys
 from collections.abc import Mapping
 
-from launcher import metrics
-from launcher.settings import Settings, SettingsError, load
-from launcher.state import SERVES
+from launcher.options.settings import Settings, SettingsError, load
+from launcher.status import metrics
+from launcher.status.state import SERVES
 
 
 def main(environ: Mapping[str, str]) -> int:

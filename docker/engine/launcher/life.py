@@ -6,10 +6,10 @@ import signal
 import threading
 from dataclasses import dataclass
 
-from launcher import reasons
 from launcher.console import say
-from launcher.settings import Settings
-from launcher.state import State
+from launcher.options.settings import Settings
+from launcher.status import reasons
+from launcher.status.state import State
 from launcher.supervise import Engine
 
 # Beyond the drain: vLLM's own teardown took 4 s on two cores, more with many ranks.

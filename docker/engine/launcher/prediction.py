@@ -10,9 +10,11 @@ from fit.remedy import judge
 from fit.shape import ShapeError, read
 from fit.source import SourceError
 
-from launcher import flags, graphs, uncounted, versions
-from launcher.argv import CPU_KV_CACHE_BYTES
-from launcher.settings import Settings
+from launcher.cudagraphs import graphs
+from launcher.host import versions
+from launcher.options import flags, uncounted
+from launcher.options.argv import CPU_KV_CACHE_BYTES
+from launcher.options.settings import Settings
 
 CERTAIN = 0.95  # of the files' bytes are in memory in any case
 

@@ -8,9 +8,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from launcher import gather, machine, manifest, prediction
-from launcher.manifest import Manifest
-from launcher.settings import Settings
+from launcher import prediction
+from launcher.host import gather, machine
+from launcher.model import manifest
+from launcher.model.manifest import Manifest
+from launcher.options.settings import Settings
 
 
 class NotFitError(Exception):

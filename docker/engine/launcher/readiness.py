@@ -4,12 +4,12 @@ import threading
 
 from graphproof.verdict import Verdict
 
-from launcher import metrics
 from launcher.console import say
+from launcher.cudagraphs.proof import Prover
 from launcher.life import Events, Refused
-from launcher.proof import Prover
-from launcher.settings import Settings
-from launcher.state import State
+from launcher.options.settings import Settings
+from launcher.status import metrics
+from launcher.status.state import State
 
 HEALTH_EVERY_S = 0.5
 WITHOUT = ("eager", "unknown")

@@ -10,33 +10,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher import (
-    apiservers,
-    argv,
-    caches,
-    cards,
-    exposition,
-    graphs,
-    life,
-    metrics,
-    phases,
-    plugin,
-    prediction,
-    preflight,
-    proofdir,
-    readiness,
-    required,
-    server,
-    workers,
-)  # fmt: skip
+from launcher import life, prediction, preflight, readiness
 from launcher.console import say
-from launcher.given import ConfigFile
+from launcher.cudagraphs import graphs, plugin, proofdir, required, workers
+from launcher.cudagraphs.proof import Prover
+from launcher.host import apiservers, caches, cards
 from launcher.life import Ended, Events, Signalled
-from launcher.manifest import Manifest
-from launcher.phases import Progress
-from launcher.proof import Prover
-from launcher.settings import Settings
-from launcher.state import SHOUT, Snapshot, State, shouted
+from launcher.model.manifest import Manifest
+from launcher.options import argv
+from launcher.options.given import ConfigFile
+from launcher.options.settings import Settings
+from launcher.status import exposition, metrics, phases, server
+from launcher.status.phases import Progress
+from launcher.status.state import SHOUT, Snapshot, State, shouted
 from launcher.supervise import Engine
 
 NOT_FIT = 3  # exit code: the machine check failed

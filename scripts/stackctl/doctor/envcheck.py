@@ -31,7 +31,7 @@ def launcher_values(layout: Layout, config: Config, mode: Mode) -> list[Check]:
 def token_value(layout: Layout) -> list[Check]:
     """A failed check when the download would refuse what stands in secrets/hf_token."""
     done = process.run(
-        [sys.executable, "-P", "-m", "launcher.tokenfile", layout.hf_token],
+        [sys.executable, "-P", "-m", "launcher.model.tokenfile", layout.hf_token],
         env={"PYTHONPATH": str(layout.launcher_parent)},
         cwd=layout.root,
     )

@@ -30,7 +30,7 @@ def driver(layout: Layout, cards: Sequence[Card], image: str) -> list[Check]:
     found = next((card.get("driver_version") for card in cards), "")
     if not found:
         return []
-    command = [sys.executable, "-P", "-m", "launcher.versions", "--driver", found]
+    command = [sys.executable, "-P", "-m", "launcher.host.versions", "--driver", found]
     named = ["--image", image] if image else []
     env = {"PYTHONPATH": str(layout.launcher_parent)}
     done = process.run([*command, *named], env=env, cwd=layout.root)

@@ -12,7 +12,7 @@ import pytest
 from fit import weights
 from fit.shape import read
 from gpu import cases, prove, shapes
-from launcher import settings
+from launcher.options import settings
 
 
 def test_names_are_unique_and_shapes_exist() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import scripted_vllm
 from common.net import free_port
-from launcher import manifest
+from launcher.model import manifest
 
 ROOT = Path(__file__).resolve().parents[3]
 # As `nvidia-smi -L` prints it: the machine check asks it for GPUs.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from launcher import apiservers
-from launcher.settings import load
+from launcher.host import apiservers
+from launcher.options.settings import load
 
 
 def count(cores: int, monkeypatch: pytest.MonkeyPatch, **environ: str) -> int | None:

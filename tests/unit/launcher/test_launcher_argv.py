@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from launcher import argv, flags, manifest
-from launcher.settings import SettingsError, load
+from launcher.model import manifest
+from launcher.options import argv, flags
+from launcher.options.settings import SettingsError, load
 
 ROOT = Path(__file__).resolve().parents[3]
 

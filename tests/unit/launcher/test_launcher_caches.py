@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from launcher import caches
-from launcher.cards import Card
+from launcher.host import caches
+from launcher.host.cards import Card
 
 CARD = Card(0, "GPU-1", "NVIDIA H200", "580.159.04", (9, 0), None, None, mig=False)
 

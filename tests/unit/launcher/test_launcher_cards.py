@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from launcher import cards, versions
+from launcher.host import cards, versions
 
 H200 = (
     "0, GPU-11111111-1111-1111-1111-111111111111, NVIDIA H200, 580.159.04, 9.0, 143771, 143156,"

@@ -1,4 +1,4 @@
-"""`python3 -m launcher.fetch` as a process, with the real huggingface_hub against a small hub."""
+"""`python3 -m launcher.model.fetch` as a process: the real huggingface_hub, a small hub."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def environment(folder: Path, endpoint: str, **more: str) -> dict[str, str]:
 
 def fetch(folder: Path, endpoint: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "launcher.fetch"],
+        [sys.executable, "-m", "launcher.model.fetch"],
         env=environment(folder, endpoint, **more),
         capture_output=True,
         text=True,
@@ -129,7 +129,7 @@ def test_a_killed_download_resumes(tmp_path: Path) -> None:
     with Hub({NAME: Model({**SMALL, "model.safetensors": big})}) as hub:
         hub.cut_after = 20_000_000
         process = subprocess.Popen(
-            [sys.executable, "-m", "launcher.fetch"],
+            [sys.executable, "-m", "launcher.model.fetch"],
             env=environment(tmp_path, hub.url),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -293,7 +293,7 @@ def test_a_disk_that_fills_up_on_the_way(tmp_path: Path) -> None:
         pytest.skip("this host lets no user make a mount namespace")
     big = bytes(300_000_000)
     model = Model({**SMALL, "model.safetensors": big}, listed={"model.safetensors": 2_000_000})
-    script = 'mount -t tmpfs -o size=272m stack "$HF_HOME" && exec "$0" -m launcher.fetch'
+    script = 'mount -t tmpfs -o size=272m stack "$HF_HOME" && exec "$0" -m launcher.model.fetch'
     (tmp_path / "hf").mkdir()
     with Hub({NAME: model}) as hub:
         done = subprocess.run(
@@ -312,7 +312,7 @@ def test_one_download_at_a_time(tmp_path: Path) -> None:
     with Hub({NAME: tiny()}) as hub:
         running = [
             subprocess.Popen(
-                [sys.executable, "-m", "launcher.fetch"],
+                [sys.executable, "-m", "launcher.model.fetch"],
                 env=environment(tmp_path, hub.url),
                 stdout=subprocess.PIPE,
                 text=True,

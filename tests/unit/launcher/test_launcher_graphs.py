@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from launcher import configfile, graphs, required
-from launcher.configfile import ConfigFileError
-from launcher.given import ConfigFile
+from launcher.cudagraphs import graphs, required
+from launcher.options import configfile
+from launcher.options.configfile import ConfigFileError
+from launcher.options.given import ConfigFile
+from launcher.options.settings import SettingsError, load
 from launcher.preflight import NotFitError
-from launcher.settings import SettingsError, load
 
 
 def found(environ: dict[str, str], file: ConfigFile | None = None) -> list[str]:

@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from launcher import auto, gather, machine, preflight
-from launcher.machine import Facts, Gpus
-from launcher.settings import load
+from launcher import preflight
+from launcher.host import gather, machine
+from launcher.host.machine import Facts, Gpus
+from launcher.model import auto
+from launcher.options.settings import load
 
 GIB = 2**30
 GOOD = Facts(

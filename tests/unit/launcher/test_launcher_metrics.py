@@ -6,10 +6,10 @@ from typing import get_args
 
 import pytest
 from launched import Start
-from launcher import exposition
-from launcher.phases import Phase, Progress
-from launcher.proof import Proof
-from launcher.state import Snapshot
+from launcher.cudagraphs.proof import Proof
+from launcher.status import exposition
+from launcher.status.phases import Phase, Progress
+from launcher.status.state import Snapshot
 from prometheus_client.parser import text_string_to_metric_families
 from reports import IN_FORCE, written
 

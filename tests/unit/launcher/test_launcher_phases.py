@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from launcher import phases, reasons
-from launcher.phases import ORDER, Progress
+from launcher.status import phases, reasons
+from launcher.status.phases import ORDER, Progress
 
 LOGS = Path(__file__).parent / "logs"
 

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from launcher import prediction, settings
+from launcher import prediction
+from launcher.options import settings
 
 SMOL = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16",
@@ -147,7 +148,7 @@ def test_without_graphs_their_memory_is_the_caches(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     card(tmp_path, monkeypatch, "NVIDIA H200, 143771")
-    monkeypatch.setattr("launcher.versions.vllm", lambda: "0.33.0")
+    monkeypatch.setattr("launcher.host.versions.vllm", lambda: "0.33.0")
     usual = {"MAX_MODEL_LEN": "4096", "REQUIRE_CUDA_GRAPHS": "false"}
     with_graphs = prediction.kv_tokens(loaded(**usual), folder)
     eager = prediction.kv_tokens(loaded(**usual, VLLM_EXTRA_ARGS="--enforce-eager"), folder)

@@ -17,9 +17,9 @@ from graphproof.downgrades import Downgrade
 from graphproof.report import WorkerReport
 from graphproof.verdict import Verdict
 from launched import Launcher, Start, until
-from launcher import graphstatus, plugin, proofdir, workers
-from launcher.graphs import Finding
-from launcher.proof import Known, Proof, Prover, shown
+from launcher.cudagraphs import graphstatus, plugin, proofdir, workers
+from launcher.cudagraphs.graphs import Finding
+from launcher.cudagraphs.proof import Known, Proof, Prover, shown
 from launcher.readiness import refusal
 from reports import EAGER, IN_FORCE, PARTLY, written
 

@@ -8,8 +8,8 @@ import shlex
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from launcher import values
-from launcher.settings import Settings, SettingsError, load
+from launcher.options import values
+from launcher.options.settings import Settings, SettingsError, load
 
 
 def one(name: str, text: str, **more: str) -> Settings:

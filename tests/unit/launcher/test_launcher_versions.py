@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from launcher import versions
+from launcher.host import versions
 
 ROOT = Path(__file__).parents[3]
 MATRIX = versions.load()
@@ -105,7 +105,7 @@ def test_rows_are_complete_and_the_shipped_one_is_first() -> None:
 
 def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-P", "-m", "launcher.versions", *arguments],
+        [sys.executable, "-P", "-m", "launcher.host.versions", *arguments],
         env={"PYTHONPATH": str(ROOT / "docker/engine")},
         capture_output=True,
         text=True,

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 from common.front import ROOT, TEMPLATES
-from launcher import argv
-from launcher import settings as launcher
 from launcher.life import TEARDOWN_S
-from launcher.settings import OUTLIVE_S
+from launcher.options import argv
+from launcher.options import settings as launcher
+from launcher.options.settings import OUTLIVE_S
 from stackctl import programs
 
 from gateway.app import BODIES_IN_MEMORY

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from launcher import settings as launcher_settings
+from launcher.options import settings as launcher_settings
 from stackctl import envfile, names
 
 from gateway.settings import Settings

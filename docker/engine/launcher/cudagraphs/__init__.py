@@ -1,0 +1,1 @@
+"""CUDA graphs: settings that rule them out, and what the workers prove."""

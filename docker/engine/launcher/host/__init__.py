@@ -1,0 +1,1 @@
+"""The machine: its GPUs, its drivers against the tested builds, its caches and cores."""

@@ -1,0 +1,1 @@
+"""Settings from the environment, and vLLM's arguments made of them."""

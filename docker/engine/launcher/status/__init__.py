@@ -1,0 +1,1 @@
+"""What the launcher knows of its engine, and the pages that tell it."""
