@@ -63,7 +63,7 @@ class Status:
         if self.ready:
             return {"ready": True, "phase": "ready"}
         phase = "draining" if self.drain.active else self.fleet.phase
-        return {"ready": False, "phase": phase, "message": self._message(phase)}
+        return {"ready": False, "phase": phase, "message": self._message()}
 
     def full(self) -> dict[str, Any]:
         readiness = self.readiness()
@@ -71,7 +71,7 @@ class Status:
         served = [str(model["id"]) for model in self.fleet.models] if self.ready else []
         return {
             **readiness,
-            "message": self._message(readiness["phase"]),
+            "message": self._message(),
             **{name: told.get(name) for name in FROM_LAUNCHER},
             "served_model_names": served or told.get("served_model_names") or [],
             "gateway": {
@@ -90,8 +90,8 @@ class Status:
             return None
         return "ok" if self.link.up else "down"
 
-    def _message(self, phase: str) -> str:
-        if phase == "draining":
+    def _message(self) -> str:
+        if self.drain.active:
             return "The gateway is shutting down."
         told = _first_told(self.fleet.engines).get("message")
         if isinstance(told, str) and told:

@@ -4,7 +4,7 @@ Each row imports from those below it, and from its own where it has to:
 
     __main__                                             the command line
     up                                                   the verb with the most steps
-    usage  pin                                           a report of the gateway's own; digests
+    usage  pin  drain                                    a report; digests; an engine let go
     lifecycle  chat  fit                                 the other verbs
     doctor.examine  doctor.seen  doctor.report           facts gathered, judged, printed
     local  compose                                       the two kinds of stack, one interface

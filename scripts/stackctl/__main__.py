@@ -15,6 +15,7 @@ from contextlib import nullcontext
 from stackctl import (
     caller,
     chat,
+    drain,
     engine_env,
     fit,
     init,
@@ -35,7 +36,7 @@ from stackctl.layout import Layout, of_this_checkout
 from stackctl.lock import exclusive, exclusive_keys
 
 WATCHING = frozenset({"logs", "chat"})  # Ctrl-C is how one leaves these
-CHANGING = frozenset({"up", "down", "restart", "init", "setup", "pin"})
+CHANGING = frozenset({"up", "down", "restart", "init", "setup", "pin", "drain", "resume"})
 
 
 def parser() -> argparse.ArgumentParser:
@@ -55,6 +56,11 @@ def parser() -> argparse.ArgumentParser:
     log.add_argument("-f", "--follow", action=argparse.BooleanOptionalAction, default=None)
     again = verbs.add_parser("restart", help="restart all services or one")
     again.add_argument("service", nargs="?")
+    out = verbs.add_parser("drain", help="an engine takes no more requests; waits for what it runs")
+    out.add_argument("engine", nargs="?", default="vllm")
+    verbs.add_parser("resume", help="it takes requests again").add_argument(
+        "engine", nargs="?", default="vllm"
+    )
     verbs.add_parser("init", help="write .env and secrets/; never overwrites")
     check = verbs.add_parser("doctor", help="check this host: found, wanted, fix")
     check.add_argument("--json", action="store_true")
@@ -129,6 +135,14 @@ def _logs(args: argparse.Namespace, layout: Layout, console: Console) -> int:
 
 def _restart(args: argparse.Namespace, layout: Layout, console: Console) -> int:
     return lifecycle.restart(layout, settings.read(layout), console, args.service)
+
+
+def _drain(args: argparse.Namespace, layout: Layout, console: Console) -> int:
+    return drain.drain(layout, settings.read(layout), console, args.engine)
+
+
+def _resume(args: argparse.Namespace, layout: Layout, console: Console) -> int:
+    return drain.resume(layout, settings.read(layout), console, args.engine)
 
 
 def _init(_: argparse.Namespace, layout: Layout, console: Console) -> int:
@@ -223,7 +237,7 @@ def _key_change(args: argparse.Namespace, layout: Layout, console: Console) -> N
 VERBS = {
     "up": _up, "down": _down, "status": _status, "logs": _logs, "restart": _restart,
     "init": _init, "doctor": _doctor, "chat": _chat, "setup": _setup, "key": _key,
-    "usage": _usage, "pin": _pin, "fit": _fit,
+    "usage": _usage, "pin": _pin, "fit": _fit, "drain": _drain, "resume": _resume,
 }  # fmt: skip
 
 

@@ -128,6 +128,13 @@ class ComposeStack:
     def restart(self, service: str | None) -> None:
         self._act("restart", *([service] if service else LASTING))
 
+    def engines(self) -> tuple[str, ...]:
+        """Their names, in the order of GATEWAY_UPSTREAMS."""
+        return ("vllm",)
+
+    def signal(self, service: str, name: str) -> None:
+        self._act("kill", "--signal", f"SIG{name}", service)
+
     def stop_engine(self) -> None:
         self._act("stop", "vllm")
 

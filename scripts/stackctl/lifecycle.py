@@ -92,6 +92,11 @@ def show_status(layout: Layout, config: Config, console: Console, as_json: bool)
     return 0
 
 
+def address(layout: Layout, config: Config, chosen: Mode) -> str:
+    """The URL of the stack that runs."""
+    return _address(layout, config, chosen)[0]
+
+
 def _address(layout: Layout, config: Config, chosen: Mode) -> tuple[str, str]:
     """Where the stack that runs is reached, and how .env differs from that since it was edited."""
     recorded = ports.read(layout) if chosen == "local" else None

@@ -142,6 +142,13 @@ class LocalStack:
             self._supervisor.stop(name)
             self._supervisor.start(name)
 
+    def engines(self) -> tuple[str, ...]:
+        """Their names, in the order of GATEWAY_UPSTREAMS."""
+        return ("vllm",)
+
+    def signal(self, service: str, name: str) -> None:
+        self._supervisor.signal(service, name)
+
     def stop_engine(self) -> None:
         self._supervisor.stop("vllm")
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from http.client import HTTPException
 from typing import Any
 
-from stackctl import caller, canary, fit, http, init, lifecycle, mode, wait
+from stackctl import caller, canary, drain, fit, http, init, lifecycle, mode, wait
 from stackctl import config as settings
 from stackctl import status as status_screen
 from stackctl.config import Config
@@ -69,8 +69,19 @@ def _bring_up(stack: Stack, url: str, console: Console, timeout_s: float) -> Map
     stack.prepare(console)
     with _undone_on_failure(stack, was_running):
         stack.start(console)
+        _admit(stack, url)
         began = stack.started_at("vllm")
         return wait.until_ready(url, console, stack.watch(), not_before=began, timeout_s=timeout_s)
+
+
+def _admit(stack: Stack, url: str) -> None:
+    """An engine that somebody drained by name takes requests again. One that starts just now would
+    die of the signal: the status has to be its own, and not that of the engine before it."""
+    engines = http.get(url, "/status").body.get("engines") or []
+    for name, engine in zip(stack.engines(), engines, strict=False):
+        own = float(engine.get("started") or 0) >= stack.started_at(name) - 1
+        if own and engine.get("admitting") is False:
+            stack.signal(name, drain.SIGNALS[True])
 
 
 @contextmanager

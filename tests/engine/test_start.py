@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from common.engine import START_S, Running, embedded_model, get
+from launcher import canary
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -38,7 +39,9 @@ def test_it_serves_and_stops(engine_python: str, tmp_path: Path) -> None:
         assert "Paris" in answer["choices"][0]["message"]["content"]
         time.sleep(1.1)  # the numbers are at most a second old
         status = running.status()
-        assert status["generation_tokens_total"] == answer["usage"]["completion_tokens"]
+        asked = answer["usage"]["completion_tokens"] + canary.TOKENS
+        assert status["generation_tokens_total"] == asked
+        assert f"engine: canary: {canary.TOKENS} tokens in " in running.errors.read_text()
         assert status["served_model_names"] == ["SmolLM2-135M-Instruct", "default"]
         assert status["kv_cache"]["tokens"] == 46_592
         assert status["engine_version"]

@@ -4,11 +4,12 @@ import contextlib
 import queue
 import signal
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from launcher import drain
 from launcher.console import say
 from launcher.options.settings import Settings
-from launcher.status import reasons
+from launcher.status import metrics, reasons
 from launcher.status.state import State
 from launcher.supervise import Engine
 
@@ -18,11 +19,20 @@ TEARDOWN_S = 30.0
 # 0.32 does not react to SIGTERM (seen: 15 s and more).
 EARLY_STOP_S = 5.0
 LOOK_UP_S = 0.5
+# Of `docker compose kill -s`, so that an engine is drained by its name without any port for it.
+ADMISSION = {signal.SIGUSR1: False, signal.SIGUSR2: True}
 
 
 @dataclass(frozen=True)
 class Signalled:
-    """We were told to stop."""
+    """A signal came: to stop, or (ADMISSION) to take no more requests, or to take them again."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Quiet:
+    """What vLLM ran has ended, or its time is over: now it may be told to stop."""
 
     number: int
 
@@ -44,7 +54,8 @@ class Overdue:
     """The time to stop in is over."""
 
 
-Events = queue.SimpleQueue[Signalled | Ended | Refused | Overdue]
+Event = Signalled | Quiet | Ended | Refused | Overdue
+Events = queue.SimpleQueue[Event]
 
 
 def follow(settings: Settings, state: State, events: Events, engine: Engine) -> int:
@@ -62,21 +73,27 @@ class _Life:
     engine: Engine
     asked: bool = False  # to stop, by a signal
     refused: bool = False
+    over: threading.Event = field(default_factory=threading.Event)
 
     def until_ended(self) -> int:
         """vLLM's exit status."""
         while True:
             event = self._next()
             if isinstance(event, Ended):
+                self.over.set()
                 return event.status
             if isinstance(event, Refused):
                 self._refuse()
+            elif isinstance(event, Quiet):
+                self.engine.send(event.number)
+            elif isinstance(event, Signalled) and event.number in ADMISSION:
+                self.state.admit(ADMISSION[signal.Signals(event.number)])
             elif isinstance(event, Overdue) or self.asked or self.refused:
                 self._kill()
             else:
                 self._stop(event.number)
 
-    def _next(self) -> Signalled | Ended | Refused | Overdue:
+    def _next(self) -> Event:
         """The next event. The kernel may give a signal to another thread, which wakes nobody here,
         and Python runs handlers in the main thread alone: so that looks up now and then."""
         while True:
@@ -98,10 +115,22 @@ class _Life:
         was_ready = self.state.snapshot.progress.phase == "ready"
         what = f"letting requests finish (up to {drain_s} s)" if was_ready else "stopping"
         self.state.enter("draining", what)
-        self._send(number, drain_s + TEARDOWN_S if was_ready else EARLY_STOP_S)
+        if was_ready:
+            threading.Thread(target=self._when_quiet, args=(number,), daemon=True).start()
+            self._overdue_after(drain_s + TEARDOWN_S)
+        else:
+            self._send(number, EARLY_STOP_S)
+
+    def _when_quiet(self, number: int) -> None:
+        host, port = metrics.reachable(self.settings.host), self.settings.port
+        drain.quiet(lambda: metrics.now(host, port), self.settings.drain_s, self.over)
+        self.events.put(Quiet(number))
 
     def _send(self, number: int, patience_s: float) -> None:
         self.engine.send(number)
+        self._overdue_after(patience_s)
+
+    def _overdue_after(self, patience_s: float) -> None:
         timer = threading.Timer(patience_s, self.events.put, args=(Overdue(),))
         timer.daemon = True
         timer.start()

@@ -4,6 +4,7 @@ import threading
 
 from graphproof.verdict import Verdict
 
+from launcher import canary
 from launcher.console import say
 from launcher.cudagraphs.proof import Prover
 from launcher.life import Events, Refused
@@ -33,8 +34,16 @@ def _answered(settings: Settings, state: State, prover: Prover, events: Events) 
     if settings.require_cuda_graphs and found.verdict in WITHOUT:
         state.enter("failed", refusal(found))
         events.put(Refused())
+        return
+    say(f"engine: graphs: {found.verdict}: {found.reason}")
+    state.enter("warming", "the first generation")
+    host = metrics.reachable(settings.host)
+    seen = canary.generate(host, settings.port, state.snapshot.served_model_names[0])
+    if seen.failed:
+        state.enter("failed", f"canary: {seen.text}; wanted an engine that generates")
+        events.put(Refused())
     else:
-        say(f"engine: graphs: {found.verdict}: {found.reason}")
+        say(f"engine: canary: {seen.text}")
         state.enter("ready", f"serving {', '.join(state.snapshot.served_model_names)}")
 
 

@@ -45,7 +45,7 @@ def run(settings: Settings, environ: Mapping[str, str]) -> int:
     began = time.monotonic()
     # A handler may only put into the queue: it can interrupt anything, a held lock included.
     events: Events = queue.SimpleQueue()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, *life.ADMISSION):
         signal.signal(number, lambda got, _frame: events.put(Signalled(got)))
     if settings.debug:
         say(f"engine: {SHOUT}; not for traffic; end it with scripts/stack up")

@@ -100,6 +100,10 @@ class Launcher:
         assert until(lambda: self.status().get("phase") == phase), self.errors.read_text()
         return self.status()
 
+    def idle(self) -> None:
+        """From now on vLLM says that it runs nothing."""
+        Path(f"{self.pids_file}.idle").touch()
+
     def ended(self, seconds: float = 30) -> int:
         return self.process.wait(seconds)
 

@@ -1,5 +1,6 @@
-"""A program in vLLM's place: a package `vllm` whose API server does what SCRIPT says, on the
-launcher's own arguments. It has a worker of its own, as vLLM has an EngineCore."""
+"""A program in vLLM's place: a package `vllm` whose API server does what SCRIPT says, or the file
+`script` of the model's folder, on the launcher's own arguments. It has a worker of its own, as vLLM
+has an EngineCore. As `serves` it answers chats, streamed or not, and counts what runs."""
 
 from __future__ import annotations
 
@@ -12,7 +13,11 @@ from pathlib import Path
 from graphproof import counts, report
 from graphproof.report import WorkerReport
 
-MODE = os.environ["SCRIPT"]
+model = Path(sys.argv[sys.argv.index("--model") + 1])
+own = model / "script"
+MODE = own.read_text().strip() if own.exists() else os.environ["SCRIPT"]
+at = sys.argv.index("--served-model-name") + 1
+names = [word for word in sys.argv[at:at + 2]]
 worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
 with open(os.environ["PIDS"], "w") as file:
     file.write(f"{os.getpid()} {worker.pid}")
@@ -50,15 +55,68 @@ print("(Worker pid=2) INFO 11-30 22:28:30 [m.py:53] torch.compile took 17 s in t
 print("GPU KV cache size: 1,930,480 tokens", flush=True)
 
 
+chats, stopping, made = set(), [], []
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
+        if self.path == "/v1/models":
+            return self.answer(200, {"data": [{"id": name, "object": "model"} for name in names]})
+        idle = os.path.exists(os.environ["PIDS"] + ".idle")
+        running, waiting = (len(chats), 0) if MODE == "serves" else (0, 0) if idle else (3, 1)
         body = b"" if self.path == "/health" else (
-            b'vllm:num_requests_running{engine="0"} 3.0\\n'
-            b'vllm:num_requests_waiting{engine="0"} 1.0\\n'
+            b'vllm:num_requests_running{engine="0"} %d.0\\n' % running +
+            b'vllm:num_requests_waiting{engine="0"} %d.0\\n' % waiting +
             b'vllm:kv_cache_usage_perc{engine="0"} 0.25\\n'
             b'vllm:prompt_tokens_total{engine="0"} 37.0\\n'
-            b'vllm:generation_tokens_total{engine="0"} 8.0\\n')
+            b'vllm:generation_tokens_total{engine="0"} %d.0\\n' % (8 + sum(made)))
         self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/v1/chat/completions":
+            return self.chat(asked)
+        usual = '[200, {"usage": {"completion_tokens": 4}}]'
+        status, body = json.loads(os.environ.get("CANARY", usual))
+        if status == 0:
+            return  # the connection closes without an answer
+        self.answer(status, body)
+
+    def chat(self, asked):
+        if stopping:
+            return self.answer(503, {"error": {"message": "stopping"}})
+        chats.add(self)
+        try:
+            made.append(2)
+            if asked.get("stream"):
+                self.send_response(200)
+                self.send_header("Content-Type", "text/event-stream")
+                self.end_headers()
+                for text in ("Paris", " it", " is", "."):
+                    self.event({"choices": [{"index": 0, "delta": {"content": text}}]})
+                    time.sleep(0.05)
+                self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+                self.wfile.write(b"data: [DONE]\\n\\n")
+            else:
+                time.sleep(0.1)
+                message = {"role": "assistant", "content": "Paris"}
+                self.answer(200, {"choices": [{"message": message, "finish_reason": "stop"}],
+                                  "model": names[0], "usage": {"completion_tokens": 2}})
+        finally:
+            chats.discard(self)
+
+    def event(self, piece):
+        piece = {"id": "x", "object": "chat.completion.chunk", "model": names[0], **piece}
+        self.wfile.write(b"data: " + json.dumps(piece).encode() + b"\\n\\n")
+        self.wfile.flush()
+
+    def answer(self, status, body):
+        body = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -73,6 +131,8 @@ threading.Thread(target=server.serve_forever, daemon=True).start()
 
 def stop(*_):
     print("stopping", flush=True)
+    stopping.append(True)
+    time.sleep(0.3 if MODE == "serves" else 0)  # as vLLM's teardown: what comes now is refused
     if MODE == "stubborn":
         return
     if MODE == "drains":

@@ -41,6 +41,7 @@ def test_a_whole_life(start: Start) -> None:
     assert subprocess.run(health, env=launcher.environ, check=False).returncode == 0
     launcher.process.send_signal(signal.SIGTERM)
     assert launcher.wait_for("draining")["ready"] is False
+    launcher.idle()
     assert launcher.ended() == 0
     assert launcher.leaves_nothing()
     done = subprocess.run(health, env=launcher.environ, capture_output=True, text=True, check=False)
@@ -134,6 +135,7 @@ def test_a_reader_that_goes_away_ends_nothing(tmp_path: Path) -> None:
     os.close(source)
     os.close(sink)
     launcher.wait_for("ready")
+    launcher.idle()
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0
 

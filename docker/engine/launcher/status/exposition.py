@@ -76,7 +76,7 @@ def _of_start(snapshot: Snapshot, shown: Verdict) -> Iterable[Family]:
     )  # fmt: skip
     yield _states(
         "engine_phase", "1 for the phase the engine is in.", "phase",
-        get_args(Phase), snapshot.progress.phase,
+        get_args(Phase), snapshot.phase,
     )  # fmt: skip
     yield _single(
         "engine_start_seconds", "Seconds from the launcher's start to ready.",

@@ -57,6 +57,12 @@ def get(host: str, port: int, path: str, timeout_s: float) -> tuple[int, str] | 
         connection.close()
 
 
+def now(host: str, port: int) -> Numbers:
+    """What vLLM says at this moment; unknown numbers where it is silent."""
+    answer = get(host, port, "/metrics", timeout_s=2.0)
+    return parse(answer[1]) if answer and answer[0] == 200 else Numbers()
+
+
 class Scraper:
     """Asks the engine for its numbers, at most once a second however often it is asked."""
 
@@ -67,8 +73,7 @@ class Scraper:
     def numbers(self) -> Numbers:
         """The newest numbers, at most one second old; unknown ones where the engine is silent."""
         if self._clock() >= self._until:
-            answer = get(self._host, self._port, "/metrics", timeout_s=2.0)
-            self._numbers = parse(answer[1]) if answer and answer[0] == 200 else Numbers()
+            self._numbers = now(self._host, self._port)
             self._until = self._clock() + 1.0
         return self._numbers
 

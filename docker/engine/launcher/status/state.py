@@ -15,6 +15,7 @@ from launcher.status.phases import Phase, Progress
 
 FINAL = ("draining", "stopped", "failed")
 SERVES = ("ready", "draining")
+DRAINED = "drained: no new requests; scripts/stack resume lets them in again"
 SHOUT = "DEBUG MODE (eager, every kernel waited for, verbose: many times slower)"
 
 
@@ -32,8 +33,15 @@ class Snapshot:
     max_num_seqs: int | None = None  # as set; vLLM tells its own default nowhere
     api_servers: int = 1
     debug: bool = False
+    admitting: bool = True  # False: drained by an operator, while vLLM goes on
     start_seconds: float | None = None  # from the launcher's start to ready
     predicted_kv_tokens: int | None = None
+
+    @property
+    def phase(self) -> Phase:
+        """The phase as others see it: an engine that admits nothing drains."""
+        at = self.progress.phase
+        return "draining" if at == "ready" and not self.admitting else at
 
     def graphs(self, proved: Proof, *, serving: bool = False) -> Verdict:
         """The verdict on CUDA graphs, as far as it goes. serving: vLLM answers already, so that
@@ -50,9 +58,10 @@ class Snapshot:
     def as_json(self, numbers: Numbers, proved: Proof) -> dict[str, object]:
         """The status as served on the status port."""
         return {
-            "phase": self.progress.phase,
-            "ready": self.progress.phase == "ready",
-            "message": shouted(self.progress.message, debug=self.debug),
+            "phase": self.phase,
+            "ready": self.phase == "ready",
+            "admitting": self.admitting,
+            "message": shouted(self._message(), debug=self.debug),
             "since": round(self.since, 3),
             "started": round(self.started, 3),
             "model": self.model,
@@ -78,6 +87,9 @@ class Snapshot:
             "prompt_tokens_total": numbers.prompt_tokens_total,
             "generation_tokens_total": numbers.generation_tokens_total,
         }
+
+    def _message(self) -> str:
+        return self.progress.message if self.phase == self.progress.phase else DRAINED
 
     def _difference(self) -> float | None:
         """How far the predicted KV cache is off the real one: 0.02 is 2 % too much."""
@@ -118,6 +130,14 @@ class State:
     def _moved(self, phase: Phase) -> Snapshot:
         took = round(self.elapsed(), 1) if phase == "ready" else self.snapshot.start_seconds
         return replace(self.snapshot, since=self.clock(), start_seconds=took)
+
+    def admit(self, admitting: bool) -> None:
+        """Let requests in, or no more of them; before the engine is ready, from then on."""
+        with self._lock:
+            before, self.snapshot = self.snapshot, replace(self.snapshot, admitting=admitting)
+        if before.admitting != admitting:
+            text = "letting requests in" if admitting else DRAINED
+            self.on_phase(replace(self.snapshot.progress, phase=self.snapshot.phase, message=text))
 
     def enter(self, phase: Phase, message: str) -> None:
         """Go to `phase`."""
