@@ -4,7 +4,7 @@ Where things live, in the order in which a request meets them:
 
     start and stop   __main__ settings app state background server drain watchdog
     the door         routes/ cors auth keys keyfields limits/
-    the queue        admission fairqueue bound
+    the queue        admission fairqueue gate bound
     the answer       relay client answer lane streams sse usage upstream/ health
     what is said     errors forms log lines
     what is counted  metrics/ ledger/

@@ -57,7 +57,7 @@ def create_gateway(settings: Settings, log_stream: BinaryIO, worker: str | None 
     fleet = Fleet(
         tuple(Engine(i, url, clock, watchdog) for i, url in enumerate(settings.upstreams))
     )
-    state, drain = build_state(settings, worker), Drain()
+    state, drain = build_state(settings, fleet, worker), Drain()
     ledger = open_ledger(settings.usage_db)
     request_log = RequestLog(log_stream, settings.log_level)
     api = control_app(Status(fleet, state.admission, drain, state.link))

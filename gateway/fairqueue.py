@@ -35,9 +35,12 @@ class FairQueue(Generic[T]):
         line = self._lines.get(key)
         return len(line) if line is not None else 0
 
-    def push(self, key: str, item: T) -> None:
+    def push(self, key: str, item: T, first: bool = False) -> None:
+        """`first`: before what waits of that key."""
         line = self._lines.setdefault(key, OrderedDict())
         line[item] = None
+        if first:
+            line.move_to_end(item, last=False)
         self._total += 1
         self._file(key, len(line) - 1, len(line))
         self.longest = max(self.longest, len(line))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gateway.upstream.ask import Reply, Unanswered, ask
@@ -52,15 +53,26 @@ class Prober:
 
     async def _watch(self, engine: Engine) -> None:
         while True:
-            view = await self.probe(engine)
-            self._looked(engine, view)  # first, so that those who wait for ready find the bound set
-            self._fleet.update(engine, view)
+            self._tell(engine, await self.probe(engine))
             engine.close_idle()
             await asyncio.sleep(READY_INTERVAL_S if engine.view.ready else WAITING_INTERVAL_S)
 
+    def _tell(self, engine: Engine, view: View) -> None:
+        self._looked(engine, view)  # first, so that those who wait for ready find the bound set
+        self._fleet.update(engine, view)
+
     async def probe(self, engine: Engine) -> View:
-        """One look at an engine: its health, what it serves, what its launcher says."""
-        status, healthy = await asyncio.gather(self._status(engine), self._healthy(engine))
+        """One look at an engine: its health, what it serves, what its launcher says. A launcher
+        that says no is heard at once: while the engine is slow, it is asked each second.
+        """
+        async with asyncio.TaskGroup() as group:
+            health = group.create_task(self._healthy(engine))
+            status = await self._status(engine)
+            while agreed(status) and not await _done(health, READY_INTERVAL_S):
+                status = await self._status(engine)
+            if engine.view.ready and not agreed(status):
+                self._tell(engine, replace(engine.view, ready=False, status=status))
+        healthy = health.result()
         models = await self._models(engine) if healthy else ()
         return judge(healthy, models or engine.view.models, status)
 
@@ -98,11 +110,20 @@ class Prober:
         return await ask(url, PROBE_TIMEOUT_S, self._watchdog)
 
 
+async def _done(task: asyncio.Task[bool], within_s: float) -> bool:
+    await asyncio.wait({task}, timeout=within_s)
+    return task.done()
+
+
+def agreed(status: dict[str, Any] | None) -> bool:
+    """Pure: a launcher that does not answer has no objection."""
+    return status is None or status.get("ready") is True
+
+
 def judge(healthy: bool, models: tuple[dict[str, Any], ...], status: dict[str, Any] | None) -> View:
     """Pure: is this engine ready, given its own word and its launcher's."""
-    agreed = status is None or status.get("ready") is True
     return View(
-        ready=healthy and bool(models) and agreed,
+        ready=healthy and bool(models) and agreed(status),
         reachable=healthy or status is not None,
         models=models,
         status=status,

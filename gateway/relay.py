@@ -1,6 +1,6 @@
 """One request from its complete body to its ending: slot, engine, bytes, end.
 
-    client ──▶ body read ──▶ slot ──▶ ready engine ──▶ sent ──▶ head ──▶ pieces ──▶ end
+    client ──▶ body read ──▶ slot  +  ready engine ──▶ sent ──▶ head ──▶ pieces ──▶ end
                               │queue    │hold            │        │        │
     every ending:
       queue full or too long  ┘ 503     │                │        │        │
@@ -36,10 +36,11 @@ from gateway.admission import Slots
 from gateway.answer import Answer, Clock
 from gateway.client import ClientConnection, nothing
 from gateway.drain import Drain, Interrupt
-from gateway.errors import Draining, NotReady, UpstreamFailed, UpstreamTimeout
+from gateway.errors import Draining, UpstreamFailed, UpstreamTimeout
+from gateway.gate import Wait
 from gateway.log import Record
 from gateway.upstream.connection import Connection
-from gateway.upstream.engine import Engine, Fleet, Unreachable
+from gateway.upstream.engine import Engine, Fleet, Unreachable, choose
 from gateway.upstream.exchange import ClientStalled, Died, Job, Limits, Silent
 
 
@@ -98,12 +99,14 @@ class Relay:
     async def _to_the_end(
         self, job: Job, record: Record, answer: Answer, client: ClientConnection
     ) -> None:
-        # While no engine is ready slots do not move, so the queue may take the hold time too.
-        patience = self._times.queue_s + (0 if self._fleet.ready else self._times.hold_s)
+        wait = Wait(self._times.queue_s, self._times.hold_s)
         try:
-            async with self._admission.slot(record.key or "", patience):
-                record.queued_s = self._clock() - record.started
-                await self._from_engine(job, record, answer, client)
+            done = False
+            while not done:
+                async with self._admission.slot(record.key or "", wait):
+                    record.queued_s = self._clock() - record.started
+                    done = await self._from_engine(job, record, answer, client)
+                wait.again = True
             answer.whole()
         except (UpstreamFailed, UpstreamTimeout) as error:
             answer.broken(error, "truncated" if answer.started else "upstream_error")
@@ -114,14 +117,15 @@ class Relay:
 
     async def _from_engine(
         self, job: Job, record: Record, answer: Answer, client: ClientConnection
-    ) -> None:
-        """Find a ready engine and feed its answer, trying again only where that is safe."""
-        deadline = self._clock() + self._times.hold_s
+    ) -> bool:
+        """Find a ready engine and feed its answer, trying again only where that is safe. False:
+        there is none any more; the slot goes back, since it may be one too many for the next.
+        """
         done = False
         while not done:
-            engine = await self._fleet.wait_ready(deadline - self._clock())
+            engine = choose(self._fleet.engines)
             if engine is None:
-                raise NotReady(self._fleet.phase)
+                return False
             record.upstream = engine.index
             engine.in_flight += 1
             try:
@@ -130,6 +134,7 @@ class Relay:
                     self._busy(engine)
             finally:
                 engine.in_flight -= 1
+        return True
 
     async def _attempt(
         self, engine: Engine, job: Job, record: Record, answer: Answer, client: ClientConnection
@@ -149,11 +154,17 @@ class Relay:
         except Silent:
             raise UpstreamTimeout("The engine did not answer in time.") from None
         except Died as death:
-            if death.replied or record.resent or not (reused or await engine.refuses()):
+            if death.replied or record.resent or not (reused or await self._refuses(engine)):
                 raise UpstreamFailed("The engine closed the connection.") from None
             record.resent = True
             return False
         return True
+
+    async def _refuses(self, engine: Engine) -> bool:
+        refuses = await engine.refuses()
+        if refuses:
+            self._lost(engine)
+        return refuses
 
     async def _exchange(
         self,

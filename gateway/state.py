@@ -12,7 +12,7 @@ from gateway.health import Looked, unwatched
 from gateway.limits.limiter import Limiter
 from gateway.limits.local import LocalLimiter
 from gateway.settings import Settings
-from gateway.upstream.engine import Engine
+from gateway.upstream.engine import Engine, Fleet
 
 if TYPE_CHECKING:
     from gateway.shared.link import Link
@@ -31,11 +31,16 @@ class State:
     link: Link | None = None
 
 
-def build_state(settings: Settings, worker: str | None) -> State:
+def build_state(settings: Settings, fleet: Fleet, worker: str | None) -> State:
     """`worker`: the name of this one of several, None for the only one."""
     slots, room = settings.max_concurrency or UNKNOWN, settings.queue_size
+
+    def phase() -> str:
+        return fleet.phase
+
     if worker is None:
-        admission = Admission(slots, room)
+        admission = Admission(slots, room, phase)
+        fleet.follow(admission.turn)
         return State(admission, LocalLimiter(), *_bound(settings, admission))
     # Only here: one worker has no use for Valkey's client and does not load it.
     from gateway.limits.shared import SharedLimiter
@@ -43,7 +48,8 @@ def build_state(settings: Settings, worker: str | None) -> State:
     from gateway.shared.link import Link
 
     link = Link(settings.valkey_url, worker)
-    shared = SharedAdmission(link, slots, room, settings.workers)
+    shared = SharedAdmission(link, slots, room, settings.workers, phase)
+    fleet.follow(shared.turn)
     limiter = SharedLimiter(link, LocalLimiter(), settings.workers)
     link.add(shared)
     link.add(limiter)

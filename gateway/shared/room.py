@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from gateway.errors import Unavailable
 from gateway.fairqueue import FairQueue
 
 
@@ -18,20 +20,20 @@ class State(Enum):
 
 @dataclass(eq=False, slots=True)
 class Ticket:
-    """One request. `since`: Valkey's time at which it began to wait, 0 when Valkey was not there:
-    before all others. `why`: it was refused.
+    """One request. `since`: Valkey's time at which it began to wait, 0 when Valkey was not there or
+    it had a slot before: first of all. `why`: it was refused.
     """
 
     key: str
     settled: asyncio.Future[None]
     since: int = 0
     state: State = State.ASKING
-    why: str | None = None
+    why: Unavailable | None = None
 
     def run(self) -> None:
         self._settle(State.RUNNING)
 
-    def refuse(self, why: str) -> None:
+    def refuse(self, why: Unavailable) -> None:
         self.why = why
         self._settle(State.OVER)
 
@@ -46,7 +48,7 @@ class Room:
 
     def __init__(self) -> None:
         self._turns: FairQueue[Ticket] = FairQueue()
-        self._arrivals: dict[Ticket, None] = {}  # in order
+        self._arrivals: OrderedDict[Ticket, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._arrivals)
@@ -56,10 +58,13 @@ class Room:
         """Since when its first waiter waits. Only of a room that is not empty."""
         return next(iter(self._arrivals)).since
 
-    def push(self, ticket: Ticket) -> None:
+    def push(self, ticket: Ticket, first: bool = False) -> None:
+        """`first`: before all others, among keys before its own."""
         ticket.state = State.WAITING
         self._arrivals[ticket] = None
-        self._turns.push(ticket.key, ticket)
+        if first:
+            self._arrivals.move_to_end(ticket, last=False)
+        self._turns.push(ticket.key, ticket, first)
 
     def pop(self) -> Ticket:
         """The one whose turn it is."""

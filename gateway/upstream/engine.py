@@ -96,6 +96,12 @@ class Fleet:
 
     engines: tuple[Engine, ...]
     _waiters: set[asyncio.Future[None]] = field(default_factory=set)
+    _followers: list[Callable[[bool], None]] = field(default_factory=list)
+
+    def follow(self, turned: Callable[[bool], None]) -> None:
+        """Tell, now and after each look, whether an engine is ready."""
+        self._followers.append(turned)
+        turned(self.ready)
 
     @property
     def ready(self) -> bool:
@@ -138,6 +144,8 @@ class Fleet:
             for waiter in self._waiters:
                 if not waiter.done():
                     waiter.set_result(None)
+        for turned in self._followers:
+            turned(self.ready)
 
     async def wait_ready(self, timeout_s: float) -> Engine | None:
         """An engine for one request, or None when none became ready in time."""

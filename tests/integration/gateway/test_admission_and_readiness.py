@@ -61,7 +61,7 @@ def test_requests_are_held_until_the_engine_is_ready(start: Start) -> None:
     with FakeVLLM(Behaviour(health=503)) as fake:
         gateway = start(fake.url, hold_s=10)
         with gateway.client() as client, gateway.client() as models:
-            send_and_wait(gateway, client, 1, 0)
+            send_and_wait(gateway, client, 0, 1)
             models.send(build("GET", "/v1/models", AUTH, b""))
             assert not fake.requests
             fake.behaviour.health = 200

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from common.valkey import ValkeyProcess
 
-from gateway.errors import Overloaded, RateLimited
+from gateway.errors import NotReady, Overloaded, RateLimited
+from gateway.gate import Wait
 from gateway.keys import Key
 from gateway.limits.limiter import Pass
 from gateway.limits.local import LocalLimiter
@@ -87,11 +88,12 @@ class Holder:
 
     admission: SharedAdmission
     key: str = "a"
+    wait: Wait = field(default_factory=lambda: Wait(10, 10))
     leave: asyncio.Event = field(default_factory=asyncio.Event)
     has: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def hold(self) -> None:
-        async with self.admission.slot(self.key, 10):
+        async with self.admission.slot(self.key, self.wait):
             self.has.set()
             await self.leave.wait()
 
@@ -117,7 +119,7 @@ def test_never_more_slots_than_there_are(valkey: ValkeyProcess, seed: int) -> No
     async def use(admission: SharedAdmission) -> None:
         nonlocal running, most, served
         try:
-            async with admission.slot(dice.choice("abc"), dice.choice([0.01, 5])):
+            async with admission.slot(dice.choice("abc"), Wait(dice.choice([0.01, 5]), 5)):
                 running += 1
                 served += 1
                 most = max(most, running)
@@ -158,6 +160,53 @@ def test_the_queue_has_one_length_for_all(valkey: ValkeyProcess) -> None:
             for each in (first, *waiting):
                 each.leave.set()
             await asyncio.gather(first.task, *(each.task for each in waiting))
+
+    run(work())
+
+
+def test_while_no_engine_is_ready_all_workers_hold_what_one_queue_holds(
+    valkey: ValkeyProcess,
+) -> None:
+    """Past the queue time, too; the worker that sees the engine first serves its own first."""
+
+    async def work() -> None:
+        async with crew(valkey.url, slots=2, room=3) as (a, b):
+            held = []
+            for each in (a, b):
+                each.admission.turn(False)
+                held.append(Holder(each.admission, wait=Wait(1, 10)).start())
+            held.append(Holder(b.admission, wait=Wait(1, 10)).start())
+            await until(lambda: a.admission.waiting + b.admission.waiting == 3)
+            await refused(a.admission, "No engine is ready")
+            again = Holder(a.admission, wait=Wait(1, 10, again=True)).start()
+            await until(lambda: a.admission.waiting == 2)
+            await asyncio.sleep(1.1)
+            assert not any(each.has.is_set() for each in (*held, again))
+            a.admission.turn(True)
+            await again.has.wait()
+            await held[0].has.wait()
+            b.admission.turn(True)
+            for each in (again, held[0], held[1], held[2]):
+                each.leave.set()
+                await each.task
+
+    run(work())
+
+
+@pytest.mark.parametrize("link", ["up", "down"])
+def test_the_hold_ends_with_the_phase_and_leaves_nothing(valkey: ValkeyProcess, link: str) -> None:
+    async def work() -> None:
+        async with crew(valkey.url, slots=2, room=3) as (a, b):
+            if link == "down":
+                valkey.stall()
+                await until(lambda: not a.link.up, 20)
+            a.admission.turn(False)
+            with pytest.raises(NotReady):
+                await Holder(a.admission, wait=Wait(10, 0.1)).hold()
+            assert (a.admission.in_use, a.admission.waiting) == (0, 0)
+            valkey.go_on()
+            await until(lambda: a.link.up and b.link.up and not a.link.busy)
+            assert valkey.ask("EXISTS", "gw:slots", "gw:wait") == b":0\r\n"
 
     run(work())
 

@@ -8,8 +8,13 @@ import random
 import pytest
 
 from gateway.admission import Admission
-from gateway.errors import Overloaded
+from gateway.errors import NotReady, Overloaded
 from gateway.fairqueue import FairQueue
+from gateway.gate import Wait
+
+
+def wait(queue_s: float, hold_s: float = 10) -> Wait:
+    return Wait(queue_s, hold_s)
 
 
 async def settle() -> None:
@@ -20,13 +25,13 @@ async def settle() -> None:
 def test_slots_then_queue_then_refusal() -> None:
     async def run() -> None:
         admission = Admission(slots=1, room=1)
-        await admission.acquire("a", 1)
+        await admission.acquire("a", wait(1))
         async with asyncio.TaskGroup() as group:
-            waiter = group.create_task(admission.acquire("a", 1))
+            waiter = group.create_task(admission.acquire("a", wait(1)))
             await settle()
             assert (admission.in_use, admission.waiting) == (1, 1)
             with pytest.raises(Overloaded):
-                await admission.acquire("a", 1)
+                await admission.acquire("a", wait(1))
             admission.release()
             await waiter
         assert (admission.in_use, admission.waiting) == (1, 0)
@@ -40,7 +45,7 @@ def test_nobody_overtakes() -> None:
         order: list[int] = []
 
         async def use(number: int) -> None:
-            async with admission.slot("a", 1):
+            async with admission.slot("a", wait(1)):
                 order.append(number)
                 await asyncio.sleep(0)
 
@@ -56,9 +61,9 @@ def test_nobody_overtakes() -> None:
 def test_a_wait_ends_in_time() -> None:
     async def run() -> None:
         admission = Admission(slots=1, room=1)
-        await admission.acquire("a", 1)
+        await admission.acquire("a", wait(1))
         with pytest.raises(Overloaded, match=r"0\.01 s"):
-            await admission.acquire("a", 0.01)
+            await admission.acquire("a", wait(0.01))
         assert admission.waiting == 0
 
     asyncio.run(run())
@@ -67,10 +72,10 @@ def test_a_wait_ends_in_time() -> None:
 def test_a_slot_granted_to_a_cancelled_waiter_goes_on() -> None:
     async def run() -> None:
         admission = Admission(slots=1, room=2)
-        await admission.acquire("a", 1)
+        await admission.acquire("a", wait(1))
         async with asyncio.TaskGroup() as group:
-            first = group.create_task(admission.acquire("a", 1))
-            second = group.create_task(admission.acquire("a", 1))
+            first = group.create_task(admission.acquire("a", wait(1)))
+            second = group.create_task(admission.acquire("a", wait(1)))
             await settle()
             admission.release()
             first.cancel()
@@ -85,7 +90,7 @@ def test_no_slot_is_lost_or_made_by_any_mix_of_cancels_and_sizes(seed: int) -> N
     dice = random.Random(seed)  # noqa: S311 - repeatable, not secret
 
     async def use(admission: Admission) -> None:
-        async with admission.slot(dice.choice("abcd"), dice.choice([0.001, 1])):
+        async with admission.slot(dice.choice("abcd"), wait(dice.choice([0.001, 1]))):
             assert admission.in_use <= 3
             await asyncio.sleep(dice.random() / 500)
 
@@ -95,7 +100,9 @@ def test_no_slot_is_lost_or_made_by_any_mix_of_cancels_and_sizes(seed: int) -> N
         for _ in range(20):
             await asyncio.sleep(dice.random() / 1000)
             admission.resize(dice.choice([1, 2, 3]))
+            admission.turn(dice.random() < 0.7)
             dice.choice(tasks).cancel()
+        admission.turn(True)
         await asyncio.gather(*tasks, return_exceptions=True)
         assert (admission.in_use, admission.waiting) == (0, 0)
 
@@ -110,9 +117,9 @@ class Room:
         self.served: list[str] = []
         self.refused: list[str] = []
 
-    async def use(self, name: str) -> None:
+    async def use(self, name: str, patience: Wait | None = None) -> None:
         try:
-            async with self.admission.slot(name[0], 10):
+            async with self.admission.slot(name[0], patience or wait(10)):
                 self.served.append(name)
         except Overloaded:
             self.refused.append(name)
@@ -126,7 +133,7 @@ class Room:
 def test_keys_take_turns() -> None:
     async def run() -> None:
         room = Room(9)
-        await room.admission.acquire("x", 1)
+        await room.admission.acquire("x", wait(1))
         async with asyncio.TaskGroup() as group:
             await room.fill(group, ["a1", "a2", "a3", "a4", "b1", "b2", "c1"])
             room.admission.release()
@@ -138,7 +145,7 @@ def test_keys_take_turns() -> None:
 def test_one_key_with_a_thousand_waiting_does_not_starve_another() -> None:
     async def run() -> None:
         room = Room(1024)
-        await room.admission.acquire("g", 1)
+        await room.admission.acquire("g", wait(1))
         async with asyncio.TaskGroup() as group:
             await room.fill(group, [f"g{n}" for n in range(1000)])
             await room.fill(group, ["b0"])
@@ -152,7 +159,7 @@ def test_one_key_with_a_thousand_waiting_does_not_starve_another() -> None:
 def test_a_greedy_key_in_a_full_room_gives_way() -> None:
     async def run() -> None:
         room = Room(4)
-        await room.admission.acquire("g", 1)
+        await room.admission.acquire("g", wait(1))
         async with asyncio.TaskGroup() as group:
             await room.fill(group, ["g1", "g2", "g3", "g4", "g5"])
             assert room.refused == ["g5"]
@@ -174,9 +181,9 @@ def test_a_greedy_key_in_a_full_room_gives_way() -> None:
 def test_a_room_without_a_place_refuses() -> None:
     async def run() -> None:
         admission = Admission(slots=1, room=0)
-        await admission.acquire("a", 1)
+        await admission.acquire("a", wait(1))
         with pytest.raises(Overloaded):
-            await admission.acquire("b", 1)
+            await admission.acquire("b", wait(1))
 
     asyncio.run(run())
 
@@ -185,14 +192,14 @@ def test_more_slots_start_more_at_once_and_fewer_cut_nobody() -> None:
     async def run() -> None:
         room = Room(9)
         admission = room.admission
-        await admission.acquire("x", 1)
+        await admission.acquire("x", wait(1))
         async with asyncio.TaskGroup() as group:
             await room.fill(group, ["a1", "a2"])
             admission.resize(3)
             assert (admission.in_use, admission.waiting) == (3, 0)
             await settle()
             assert (room.served, admission.in_use) == (["a1", "a2"], 1)
-            await admission.acquire("x", 1)
+            await admission.acquire("x", wait(1))
             admission.resize(1)
             assert (admission.slots, admission.in_use) == (1, 2)
             await room.fill(group, ["a3"])
@@ -208,7 +215,7 @@ def test_more_slots_start_more_at_once_and_fewer_cut_nobody() -> None:
 def test_a_place_given_up_in_the_same_instant_as_a_cancel() -> None:
     async def run() -> None:
         room = Room(2)
-        await room.admission.acquire("g", 1)
+        await room.admission.acquire("g", wait(1))
         async with asyncio.TaskGroup() as group:
             _, youngest = await room.fill(group, ["g1", "g2"])
             newcomer = group.create_task(room.use("b1"))
@@ -224,7 +231,7 @@ def test_a_place_given_up_in_the_same_instant_as_a_cancel() -> None:
 def test_a_free_slot_takes_no_turn_of_the_loop() -> None:
     async def run() -> None:
         admission = Admission(slots=1, room=0)
-        entering = admission.slot("a", 1).__aenter__()
+        entering = admission.slot("a", wait(1)).__aenter__()
         with pytest.raises(StopIteration):
             entering.send(None)
         assert admission.in_use == 1
@@ -285,3 +292,87 @@ def test_the_queue_is_what_it_says(seed: int) -> None:
 def test_an_empty_queue_has_nothing_to_give() -> None:
     with pytest.raises(IndexError):
         FairQueue[int]().pop()
+
+
+def test_nobody_starts_while_no_engine_is_ready_and_the_room_bounds_who_waits() -> None:
+    async def run() -> None:
+        room = Room(2)
+        room.admission.turn(False)
+        async with asyncio.TaskGroup() as group:
+            await room.fill(group, ["a1", "b1"])
+            assert (room.admission.in_use, room.admission.waiting) == (0, 2)
+            with pytest.raises(Overloaded, match="No engine is ready") as full:
+                await room.admission.acquire("a", wait(1))
+            assert full.value.headers == [(b"retry-after", b"10")]
+            room.admission.resize(9)
+            await settle()
+            assert room.served == []
+            room.admission.turn(True)
+        assert room.served == ["a1", "b1"]
+        room.admission.turn(True)
+        assert (room.admission.in_use, room.admission.waiting) == (0, 0)
+
+    asyncio.run(run())
+
+
+def test_while_no_engine_is_ready_the_queue_time_stands_still() -> None:
+    """It came before the engine went away, and waits longer than its queue time."""
+
+    async def run() -> None:
+        admission = Admission(slots=1, room=1)
+        await admission.acquire("a", wait(1))
+        patience = wait(0.5)
+        async with asyncio.TaskGroup() as group:
+            waiter = group.create_task(admission.acquire("a", patience))
+            await settle()
+            admission.turn(False)
+            admission.release()
+            await asyncio.sleep(0.6)
+            assert not waiter.done()
+            admission.turn(True)
+        assert patience.queued_s < 0.5 < patience.held_s
+
+    asyncio.run(run())
+
+
+def test_what_is_left_of_the_queue_time_is_all_there_is() -> None:
+    async def run() -> None:
+        admission = Admission(slots=1, room=1)
+        await admission.acquire("a", wait(1))
+        waiter = asyncio.ensure_future(admission.acquire("a", wait(0.1)))
+        for ready in (False, True, False, True):
+            await asyncio.sleep(0.03)
+            admission.turn(ready)
+        with pytest.raises(Overloaded, match=r"0\.1 s"):
+            await waiter
+        assert admission.waiting == 0
+
+    asyncio.run(run())
+
+
+def test_past_the_hold_the_phase_is_told() -> None:
+    async def run() -> None:
+        admission = Admission(1, 1, lambda: "compiling")
+        admission.turn(False)
+        with pytest.raises(NotReady, match="compiling") as late:
+            await admission.acquire("a", wait(0.01, hold_s=0.05))
+        assert late.value.headers == [(b"retry-after", b"10")]
+        assert (admission.in_use, admission.waiting) == (0, 0)
+
+    asyncio.run(run())
+
+
+def test_who_had_a_slot_and_lost_its_engine_goes_first_and_always_has_a_place() -> None:
+    async def run() -> None:
+        room = Room(1)
+        room.admission.turn(False)
+        async with asyncio.TaskGroup() as group:
+            await room.fill(group, ["a1"])
+            again = group.create_task(room.use("a2", Wait(10, 10, again=True)))
+            await settle()
+            assert (room.admission.waiting, room.refused) == (2, [])
+            room.admission.turn(True)
+            await again
+        assert room.served == ["a2", "a1"]
+
+    asyncio.run(run())

@@ -25,7 +25,7 @@ ROWS = (
     ),
     (
         *("settings", "errors", "forms", "cors", "metrics", "log", "lines", "keys", "keyfields"),
-        *("fairqueue",),
+        *("fairqueue", "gate"),
     ),
 )
 
