@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from common.front import ROOT, TEMPLATES
+from launcher.drain import NOTICE_S
 from launcher.life import TEARDOWN_S
 from launcher.options import argv
 from launcher.options import settings as launcher
@@ -21,6 +22,7 @@ from gateway.app import BODIES_IN_MEMORY
 from gateway.bound import UNKNOWN
 from gateway.client import MAX_AHEAD, MAX_HEAD
 from gateway.drain import CUT_S
+from gateway.health import READY_INTERVAL_S
 from gateway.keyfields import LARGEST
 from gateway.limits.window import SECOND, WINDOW
 from gateway.routes.control import MAX_WATCHERS
@@ -125,6 +127,10 @@ def test_drains_grow_outwards(compose: dict[str, Any]) -> None:
     assert gateway < engine < engine + TEARDOWN_S < grace(compose, "vllm")
 
 
+def test_gateways_look_twice_before_an_engine_stops() -> None:
+    assert 2 * READY_INTERVAL_S < NOTICE_S
+
+
 def documented() -> dict[str, str]:
     """First and second column of every table in docs/limits.md."""
     text = (ROOT / "docs" / "limits.md").read_text()
@@ -175,6 +181,7 @@ def in_force(compose: dict[str, Any]) -> dict[str, float | str]:
         **{f"a key's largest {name}": value for name, value in LARGEST.items()},
         "nginx worker_shutdown_timeout": nginx("nginx.conf", "worker_shutdown_timeout"),
         "engine OUTLIVE_S": OUTLIVE_S,
+        "engine NOTICE_S": NOTICE_S,
     }
 
 
