@@ -10,12 +10,15 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from launcher.host import caches
 
 from gpu import leftover
 
@@ -144,8 +147,8 @@ def ended(process: subprocess.Popen[bytes]) -> int:
 
 
 def direct(place: Place, model: Path, words: list[str]) -> tuple[int, str, bool]:
-    """vLLM itself with the plugin and graphs required: exit code, its output, and whether it ever
-    answered."""
+    """vLLM itself, with the caches of an earlier start, with the plugin and graphs required: exit
+    code, its output, and whether it ever answered."""
     port = free_port()
     command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(model),
                "--host", "127.0.0.1", "--port", str(port), *words]  # fmt: skip
@@ -164,15 +167,21 @@ def direct(place: Place, model: Path, words: list[str]) -> tuple[int, str, bool]
 
 def _required(place: Place) -> dict[str, str]:
     """What the launcher would set."""
-    proof = place.work / "proof-direct"
-    proof.mkdir(exist_ok=True)
+    proof = Path(tempfile.mkdtemp(prefix="proof-", dir=place.work))  # not what another one left
     return {
         "ENGINE_PROOF_DIR": str(proof),
         "ENGINE_REQUIRE_GRAPHS": "1",
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_CACHE_ROOT": str(place.work / "vllm"),
+        **_warm(place.caches),
     }
+
+
+def _warm(root: Path) -> dict[str, str]:
+    """Where kernels were compiled before: without them a refusal takes two minutes longer."""
+    found = [each for each in root.glob("*/key.json") if caches.KEY.fullmatch(each.parent.name)]
+    newest = max(found, key=lambda each: each.stat().st_mtime, default=None)
+    return caches.environment(newest.parent) if newest else {}
 
 
 def _answers(port: int) -> bool:

@@ -35,7 +35,9 @@ class Result:
 def run(port: int, model: str, streams: int) -> Result:
     """So many requests at once: 64 tokens each, 256 where there are more than 64 of them."""
     tokens = 64 if streams <= A_PROCESS else 256
-    salt = time.monotonic_ns()  # no prompt is in the prefix cache
+    # No prompt is in the prefix cache: each begins with its own number, or the first block of 16
+    # tokens would be the same in all, and not be computed again.
+    salt = time.monotonic_ns()
     parts = [
         subprocess.Popen(
             [sys.executable, str(Path(__file__)), str(port), model, str(salt), str(first),
@@ -68,7 +70,7 @@ def part(port: int, model: str, salt: str, range_: range, tokens: int) -> dict[s
     """One process' share; `begin` and `end` are Unix times."""
     began = time.time()
     with ThreadPoolExecutor(len(range_)) as pool:
-        usages = list(pool.map(lambda at: _one(port, model, f"{salt} {at}", tokens), range_))
+        usages = list(pool.map(lambda at: _one(port, model, f"{at} {salt}", tokens), range_))
     whole = [usage for usage in usages if usage and usage[1] == tokens]
     return {
         "prompt": sum(usage[0] for usage in whole), "tokens": sum(usage[1] for usage in whole),

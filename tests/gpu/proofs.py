@@ -24,6 +24,7 @@ SETTLE_S = 5.0  # counters are written by workers, read by others, and scraped o
 # What only a GPU's launcher takes; the CPU runs real weights.
 NOT_ON_CPU = ("VLLM_EXTRA_ARGS", "REQUIRE_CUDA_GRAPHS")
 CPU_STREAMS = 8
+SHAPES = "shapes"  # beside the caches: vLLM's key of compiled code has the model's path in it
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,9 @@ class Run:
 def prove(case: Case, place: Place, tokenizer: Path, device: str, host: str) -> Row:
     """The row of results; `wrong` is empty when all is as it has to be."""
     began, used = time.monotonic(), gpus.memory_used() if case.kind != "refused" else []
-    folder = tokenizer if device == "cpu" else shapes.make(case.shape, tokenizer, place.work)
+    folder = (
+        tokenizer if device == "cpu" else shapes.make(case.shape, tokenizer, place.caches / SHAPES)
+    )
     _prepare(case, place, folder)
     try:
         row = KINDS[case.kind](Run(case, place, tokenizer, folder, device, host))
