@@ -22,6 +22,8 @@ from gateway.usage import Usage, UsageFinder
 
 Clock = Callable[[], float]
 
+# What a server says that is broken; 501 is about the request, 503 about its load.
+FAILURES = frozenset((500, 502, 504))
 # An error object is a few hundred bytes; a validation error may quote its input.
 MAX_ERROR_BODY = 1 << 18
 # vLLM says "busy" without a time; a slot frees up every few hundred milliseconds under load.
@@ -70,6 +72,12 @@ class Answer:
     def busy(self) -> bool:
         """The engine says that it can take no more now; vLLM does so before a stream begins."""
         return self._head.status == 503
+
+    @property
+    def failed(self) -> bool:
+        """It came to its end, and yet it is one of a broken engine, as far as one can tell."""
+        broken = self.stream is not None and self.stream.verdict() == "truncated"
+        return broken or self._head.status in FAILURES
 
     def on_head(self, head: Head) -> None:
         self._head = head

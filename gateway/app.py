@@ -31,6 +31,7 @@ from gateway.routes.models import Models
 from gateway.routes.table import ENGINE_ROUTES
 from gateway.settings import Settings
 from gateway.state import build_state
+from gateway.upstream.ejector import Ejector
 from gateway.upstream.engine import Engine, Fleet
 from gateway.upstream.exchange import Limits
 from gateway.watchdog import Watchdog
@@ -61,7 +62,8 @@ def create_gateway(settings: Settings, log_stream: BinaryIO, worker: str | None 
     ledger = open_ledger(settings.usage_db)
     request_log = RequestLog(log_stream, settings.log_level)
     api = control_app(Status(fleet, state.admission, drain, state.link))
-    relay = Relay(state.admission, fleet, drain, times(settings), state.busy)
+    ejector = Ejector(fleet.engines, clock)
+    relay = Relay(state.admission, fleet, drain, times(settings), state.busy, ejector)
     budget = Budget(BODIES_IN_MEMORY * settings.max_body_bytes)
     doors = Doors(keyring, state.limiter, budget, settings.max_body_bytes)
     table = [
@@ -69,9 +71,9 @@ def create_gateway(settings: Settings, log_stream: BinaryIO, worker: str | None 
         *engine_routes(doors, fleet, relay),
         *model_routes(settings, keyring, fleet, drain),
     ]
-    routes, metrics = measured(table, fleet, state.admission, ledger)
+    routes, metrics = measured(table, fleet, state.admission, ejector, ledger)
     api.router.lifespan_context = Background(
-        settings, keyring, fleet, drain, state, watchdog, request_log, metrics, ledger
+        settings, keyring, fleet, drain, state, ejector, watchdog, request_log, metrics, ledger
     ).lifespan
     finished: list[Finished] = [request_log.write, metrics.observe]
     if ledger is not None:

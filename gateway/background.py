@@ -18,6 +18,7 @@ from gateway.log import RequestLog
 from gateway.metrics import Metrics
 from gateway.settings import Settings
 from gateway.state import State
+from gateway.upstream.ejector import Ejector
 from gateway.upstream.engine import Fleet
 from gateway.watchdog import Watchdog
 
@@ -36,6 +37,7 @@ class Background:
     fleet: Fleet
     drain: Drain
     state: State
+    ejector: Ejector
     watchdog: Watchdog
     request_log: RequestLog
     metrics: Metrics
@@ -44,7 +46,8 @@ class Background:
     @asynccontextmanager
     async def lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         async with asyncio.TaskGroup() as group:
-            prober = Prober(self.fleet, self.settings.status_urls, self.watchdog, self.state.looked)
+            urls, looked = self.settings.status_urls, self.state.looked
+            prober = Prober(self.fleet, urls, self.watchdog, self.ejector, looked)
             works = [prober.run(), self.keyring.follow(), self.watchdog.run(), self.metrics.run()]
             if self.ledger is not None:
                 works.append(self.ledger.run())

@@ -101,9 +101,9 @@ def seen_in(status: Mapping[str, Any] | None) -> Seen:
 
 
 class AutoBound:
-    """Keeps the slots of `admission` at the sum over the engines that are ready; while none is, of
-    all. `workers`: processes that use the engines about evenly; slots, like what an engine says of
-    itself, are for all of them.
+    """Keeps the slots of `admission` at the sum over the engines that take requests; while none
+    does, of all. `workers`: processes that use the engines about evenly; slots, like what an engine
+    says of itself, are for all of them.
     """
 
     def __init__(self, admission: Slots, workers: int = 1) -> None:
@@ -131,6 +131,7 @@ class AutoBound:
 
     def _set(self, engine: Engine, share: Share) -> None:
         self._shares[engine] = share
-        slots = sum(self._shares[each].slots for each in self._ready or self._shares)
+        taking = [each for each in self._ready if not each.ejected]
+        slots = sum(self._shares[each].slots for each in taking or self._ready or self._shares)
         if slots != self._admission.slots:
             self._admission.resize(slots)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.upstream.ask import Reply, Unanswered, ask
+from gateway.upstream.ejector import Ejector
 from gateway.upstream.engine import Engine, Fleet, View
 from gateway.watchdog import Watchdog
 
@@ -38,9 +39,11 @@ class Prober:
         fleet: Fleet,
         status_urls: Sequence[str],
         watchdog: Watchdog,
+        ejector: Ejector,
         looked: Looked = unwatched,
     ) -> None:
         self._fleet = fleet
+        self._ejector = ejector
         self._looked = looked
         self._status_urls = dict(zip(fleet.engines, status_urls, strict=False))
         self._watchdog = watchdog
@@ -58,7 +61,8 @@ class Prober:
             await asyncio.sleep(READY_INTERVAL_S if engine.view.ready else WAITING_INTERVAL_S)
 
     def _tell(self, engine: Engine, view: View) -> None:
-        self._looked(engine, view)  # first, so that those who wait for ready find the bound set
+        self._ejector.looked(engine, view.ready)
+        self._looked(engine, view)  # before those who wait for ready: they find the bound set
         self._fleet.update(engine, view)
 
     async def probe(self, engine: Engine) -> View:

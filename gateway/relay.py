@@ -40,6 +40,7 @@ from gateway.errors import Draining, UpstreamFailed, UpstreamTimeout
 from gateway.gate import Wait
 from gateway.log import Record
 from gateway.upstream.connection import Connection
+from gateway.upstream.ejector import Ejector
 from gateway.upstream.engine import Engine, Fleet, Unreachable, choose
 from gateway.upstream.exchange import ClientStalled, Died, Job, Limits, Silent
 
@@ -56,7 +57,7 @@ class Times:
 
 class Relay:
     """Carries jobs to engines. One for the process; `__call__` once a request. `busy`: told of an
-    engine that refuses a request because it has too many.
+    engine that refuses a request because it has too many; `ejector`: of how answers end.
     """
 
     def __init__(
@@ -66,14 +67,15 @@ class Relay:
         drain: Drain,
         times: Times,
         busy: Callable[[Engine], None],
-        clock: Clock = time.monotonic,
+        ejector: Ejector,
     ) -> None:
         self._admission = admission
         self._fleet = fleet
         self._drain = drain
         self._times = times
         self._busy = busy
-        self._clock = clock
+        self._ejector = ejector
+        self._clock: Clock = time.monotonic
 
     async def __call__(self, job: Job, record: Record, client: ClientConnection) -> None:
         """Answer one request. Raises GatewayError while nothing has been sent."""
@@ -152,12 +154,17 @@ class Relay:
         try:
             await self._exchange(connection, engine, job, answer, client)
         except Silent:
+            self._ejector.answered(engine, whole=False)
             raise UpstreamTimeout("The engine did not answer in time.") from None
         except Died as death:
+            if death.replied or not reused:  # else it may only have been idle for too long
+                self._ejector.answered(engine, whole=False)
             if death.replied or record.resent or not (reused or await self._refuses(engine)):
                 raise UpstreamFailed("The engine closed the connection.") from None
             record.resent = True
             return False
+        if self._ejector.several:
+            self._ejector.answered(engine, whole=not answer.failed)
         return True
 
     async def _refuses(self, engine: Engine) -> bool:
@@ -206,4 +213,5 @@ class Relay:
 
     def _lost(self, engine: Engine) -> None:
         """It refuses connections: not ready until a probe says otherwise."""
+        self._ejector.looked(engine, ready=False)
         self._fleet.update(engine, replace(engine.view, ready=False))

@@ -97,6 +97,15 @@ class Families:
         self.upstream_in_flight = self._gauge(
             "gateway_upstream_requests_in_flight", "Requests at the engine.", "upstream"
         )
+        self.upstream_ejected = self._gauge(
+            "gateway_upstream_ejected",
+            "1: the engine is passed over while another can serve.",
+            "upstream",
+            "livemax",
+        )
+        self.ejections = self._counter(
+            "gateway_upstream_ejections_total", "Ejections of the engine.", "upstream cause"
+        )
         self.build = self._gauge("gateway_build_info", "Always 1.", "version python", "livemax")
         self.build.labels(__version__, platform.python_version()).set(1)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from gateway.metrics.families import Families
 
@@ -14,6 +15,7 @@ class UpstreamReading:
     index: int
     ready: bool
     in_flight: int
+    ejected: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class Readings:
     upstreams: tuple[UpstreamReading, ...]
     ledger_pending: int = 0  # rows of the usage ledger that are not in the database yet
     ledger_failures: int = 0  # writes of it that failed, since the start
+    ejections: Mapping[tuple[int, str], int] = field(default_factory=dict)  # upstream, cause
 
 
 def show(now: Readings, families: Families) -> None:
@@ -36,4 +39,5 @@ def show(now: Readings, families: Families) -> None:
     families.ledger_pending.set(now.ledger_pending)
     for each in now.upstreams:
         families.upstream_ready.labels(each.index).set(each.ready)
+        families.upstream_ejected.labels(each.index).set(each.ejected)
         families.upstream_in_flight.labels(each.index).set(each.in_flight)

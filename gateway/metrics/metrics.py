@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from prometheus_client import (
     CollectorRegistry,
@@ -46,6 +46,7 @@ class Metrics:
         self._series = Series(self._families, routes)
         self._readings = readings
         self._ledger_failures = 0  # of them are counted
+        self._ejections: Mapping[tuple[int, str], int] = {}  # the same
         self._failed = False
         if self._shared:
             MultiProcessCollector(self._registry)  # type: ignore[no-untyped-call]
@@ -86,6 +87,9 @@ class Metrics:
         now = self._readings()
         self._series.ledger_failures.n = now.ledger_failures - self._ledger_failures
         self._ledger_failures = now.ledger_failures
+        for labels, total in now.ejections.items():
+            self._families.ejections.labels(*labels).inc(total - self._ejections.get(labels, 0))
+        self._ejections = now.ejections
         self._series.flush()
         show(now, self._families)
 

@@ -14,6 +14,7 @@ from gateway.ledger.ledger import Ledger
 from gateway.log import Record
 from gateway.metrics import Counted, Metrics, Readings, UpstreamReading
 from gateway.routes.edge import Route, reply
+from gateway.upstream.ejector import Ejector
 from gateway.upstream.engine import Fleet
 
 PATH = "/metrics"
@@ -32,19 +33,25 @@ class MetricsPage:
 
 
 def measured(
-    routes: list[Route], fleet: Fleet, admission: Slots, ledger: Ledger | None
+    routes: list[Route], fleet: Fleet, admission: Slots, ejector: Ejector, ledger: Ledger | None
 ) -> tuple[list[Route], Metrics]:
     """The routes and one more, and what counts requests to all of them."""
     table = [Counted(route.path, tuple(route.methods), route.probe) for route in routes]
     table.append(Counted(PATH, ("GET",), probe=True))
-    metrics = Metrics(table, lambda: readings(fleet, admission, ledger))
+    metrics = Metrics(table, lambda: readings(fleet, admission, ejector, ledger))
     return [*routes, Route(PATH, {"GET": MetricsPage(metrics)}, probe=True)], metrics
 
 
-def readings(fleet: Fleet, admission: Slots, ledger: Ledger | None) -> Readings:
+def readings(fleet: Fleet, admission: Slots, ejector: Ejector, ledger: Ledger | None) -> Readings:
     """What goes on right now."""
     engines = (
-        UpstreamReading(each.index, each.view.ready, each.in_flight) for each in fleet.engines
+        UpstreamReading(
+            each.index,
+            each.view.ready,
+            each.in_flight,
+            each.ejected,
+        )
+        for each in fleet.engines
     )
     return Readings(
         admission.in_use,
@@ -53,4 +60,5 @@ def readings(fleet: Fleet, admission: Slots, ledger: Ledger | None) -> Readings:
         tuple(engines),
         ledger.pending if ledger else 0,
         ledger.failures if ledger else 0,
+        ejector.totals,
     )

@@ -42,6 +42,7 @@ class Engine:
     watchdog: Watchdog = field(repr=False)
     view: View = field(default_factory=View)
     in_flight: int = 0  # requests that are at this engine
+    ejected: bool = False  # passed over while another can serve (ejection.py), ready or not
     _idle: dict[Connection, None] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -175,6 +176,7 @@ def choose(engines: tuple[Engine, ...]) -> Engine | None:
     if len(engines) == 1:
         return engines[0] if engines[0].view.ready else None
     ready = [engine for engine in engines if engine.view.ready]
+    ready = [engine for engine in ready if not engine.ejected] or ready
     return min(ready, key=lambda engine: engine.in_flight, default=None)
 
 

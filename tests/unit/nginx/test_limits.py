@@ -18,6 +18,7 @@ from launcher.options import settings as launcher
 from launcher.options.settings import OUTLIVE_S
 from stackctl import programs
 
+from gateway import health
 from gateway.app import BODIES_IN_MEMORY
 from gateway.bound import UNKNOWN
 from gateway.client import MAX_AHEAD, MAX_HEAD
@@ -29,6 +30,7 @@ from gateway.routes.control import MAX_WATCHERS
 from gateway.routes.intake import UPLOAD_IDLE_S
 from gateway.server import KEEP_ALIVE_S, STOP_S
 from gateway.settings import Settings
+from gateway.upstream import ejection
 from gateway.upstream.engine import IDLE_EXPIRY_S
 
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "k": 1024}
@@ -179,6 +181,14 @@ def in_force(compose: dict[str, Any]) -> dict[str, float | str]:
         "waiting for a slot, GATEWAY_QUEUE_SIZE": Settings.model_fields["queue_size"].default,
         "a key's window, seconds WINDOW": WINDOW // SECOND,
         **{f"a key's largest {name}": value for name, value in LARGEST.items()},
+        "a look at each engine, READY_INTERVAL_S": health.READY_INTERVAL_S,
+        "a look at one that is not ready, WAITING_INTERVAL_S": health.WAITING_INTERVAL_S,
+        "time-outs of /health in a row, PATIENCE": health.PATIENCE,
+        "answers that break in a row, BROKEN": ejection.BROKEN,
+        "the shortest ejection, seconds FIRST_S": ejection.FIRST_S,
+        "the longest ejection, seconds LONGEST_S": ejection.LONGEST_S,
+        "without one for so long, seconds CALM_S": ejection.CALM_S,
+        "good looks in a row before it is back, RETURN": ejection.RETURN,
         "nginx worker_shutdown_timeout": nginx("nginx.conf", "worker_shutdown_timeout"),
         "engine OUTLIVE_S": OUTLIVE_S,
         "engine NOTICE_S": NOTICE_S,
