@@ -32,8 +32,9 @@ from gateway.routes.table import ENGINE_ROUTES
 from gateway.settings import Settings
 from gateway.state import build_state
 from gateway.upstream.ejector import Ejector
-from gateway.upstream.engine import Engine, Fleet
+from gateway.upstream.engine import Engine
 from gateway.upstream.exchange import Limits
+from gateway.upstream.fleet import Fleet
 from gateway.watchdog import Watchdog
 
 # Bodies held at one time: sixteen of the largest kind, or thousands of ordinary ones.
@@ -55,9 +56,8 @@ def create_gateway(settings: Settings, log_stream: BinaryIO, worker: str | None 
     clock = asyncio.get_running_loop().time
     keyring = Keyring(settings.api_keys_file)
     watchdog = Watchdog()
-    fleet = Fleet(
-        tuple(Engine(i, url, clock, watchdog) for i, url in enumerate(settings.upstreams))
-    )
+    engines = tuple(Engine(i, url, clock, watchdog) for i, url in enumerate(settings.upstreams))
+    fleet = Fleet(engines, settings.queue_size // settings.workers)
     state, drain = build_state(settings, fleet, worker), Drain()
     ledger = open_ledger(settings.usage_db)
     request_log = RequestLog(log_stream, settings.log_level)

@@ -19,7 +19,7 @@ from gateway.metrics import Metrics
 from gateway.settings import Settings
 from gateway.state import State
 from gateway.upstream.ejector import Ejector
-from gateway.upstream.engine import Fleet
+from gateway.upstream.fleet import Fleet
 from gateway.watchdog import Watchdog
 
 log = logging.getLogger("gateway")

@@ -134,8 +134,8 @@ class NotReady(Unavailable):
 
     code = "not_ready"
 
-    def __init__(self, phase: str) -> None:
-        super().__init__(f"No engine is ready (phase: {phase}). Please retry.", 10)
+    def __init__(self, phase: str, what: str = "No engine is ready") -> None:
+        super().__init__(f"{what} (phase: {phase}). Please retry.", 10)
 
 
 class Draining(Unavailable):

@@ -14,7 +14,8 @@ from typing import Any
 
 from gateway.upstream.ask import Reply, Unanswered, ask
 from gateway.upstream.ejector import Ejector
-from gateway.upstream.engine import Engine, Fleet, View
+from gateway.upstream.engine import Engine, View
+from gateway.upstream.fleet import Fleet
 from gateway.watchdog import Watchdog
 
 # Held requests wait for the next probe: a short step while not ready, a calm one afterwards.

@@ -4,6 +4,7 @@
                               │queue    │hold            │        │        │
     every ending:
       queue full or too long  ┘ 503     │                │        │        │
+      no such model ────────────────────┤ 404            │        │        │
       no engine in time, or drain ──────┘ 503            │        │        │
       connection gone before any byte ───────────────────┘ sent once more, or 502   (rule 2)
       silence before the first body byte ──────────── 504 (event stream begun: error event)
@@ -41,8 +42,9 @@ from gateway.gate import Wait
 from gateway.log import Record
 from gateway.upstream.connection import Connection
 from gateway.upstream.ejector import Ejector
-from gateway.upstream.engine import Engine, Fleet, Unreachable, choose
+from gateway.upstream.engine import Engine, Unreachable
 from gateway.upstream.exchange import ClientStalled, Died, Job, Limits, Silent
+from gateway.upstream.fleet import Fleet
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,9 @@ class Relay:
                 async with self._admission.slot(record.key or "", wait):
                     record.queued_s = self._clock() - record.started
                     done = await self._from_engine(job, record, answer, client)
-                wait.again = True
+                if not done:
+                    wait.again = True
+                    await self._fleet.wait_for(job.wish, wait)
             answer.whole()
         except (UpstreamFailed, UpstreamTimeout) as error:
             answer.broken(error, "truncated" if answer.started else "upstream_error")
@@ -121,11 +125,12 @@ class Relay:
         self, job: Job, record: Record, answer: Answer, client: ClientConnection
     ) -> bool:
         """Find a ready engine and feed its answer, trying again only where that is safe. False:
-        there is none any more; the slot goes back, since it may be one too many for the next.
+        there is none any more; the slot goes back, since it may be one too many for the next, or
+        engines of other models can use it.
         """
         done = False
         while not done:
-            engine = choose(self._fleet.engines)
+            engine = self._fleet.choose(job.wish)
             if engine is None:
                 return False
             record.upstream = engine.index

@@ -12,7 +12,8 @@ from gateway.health import Looked, unwatched
 from gateway.limits.limiter import Limiter
 from gateway.limits.local import LocalLimiter
 from gateway.settings import Settings
-from gateway.upstream.engine import Engine, Fleet
+from gateway.upstream.engine import Engine
+from gateway.upstream.fleet import Fleet
 
 if TYPE_CHECKING:
     from gateway.shared.link import Link

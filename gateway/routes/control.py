@@ -17,7 +17,8 @@ from gateway.admission import Slots
 from gateway.drain import Drain
 from gateway.errors import GatewayError, Overloaded
 from gateway.forms import error_body
-from gateway.upstream.engine import Engine, Fleet
+from gateway.upstream.engine import Engine
+from gateway.upstream.fleet import Fleet, phase_of
 
 if TYPE_CHECKING:
     from gateway.shared.link import Link
@@ -166,5 +167,16 @@ def _first_told(engines: tuple[Engine, ...]) -> dict[str, Any]:
 
 
 def _engine(engine: Engine) -> dict[str, Any]:
-    told = engine.view.status
-    return {**(told or {}), "upstream": engine.index, "reachable": engine.view.reachable}
+    """What its launcher says, and above it what the gateway knows itself."""
+    view = engine.view
+    return {
+        **(view.status or {}),
+        "upstream": engine.index,
+        "name": engine.authority.decode(),
+        "reachable": view.reachable,
+        "ready": view.ready,
+        "phase": "ready" if view.ready else phase_of([engine]),
+        "models": [str(model["id"]) for model in view.models],
+        "in_flight": engine.in_flight,
+        "ejected": engine.ejected,
+    }

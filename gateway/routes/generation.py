@@ -8,17 +8,17 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.auth import Keyring
 from gateway.client import IN_SCOPE, ClientConnection
-from gateway.errors import Headers
 from gateway.keys import Key
 from gateway.limits.limiter import Limiter
 from gateway.log import Record
 from gateway.relay import Relay
-from gateway.routes.formdata import check_form_model
+from gateway.routes.conversation import conversation_of
+from gateway.routes.formdata import form_model
 from gateway.routes.intake import Budget, Upload, header_lines
-from gateway.routes.peek import ASSUMED_ANSWER, Peek, asking_for_usage, check_model, peek
+from gateway.routes.peek import ASSUMED_ANSWER, asking_for_usage, check_model, peek, wanted
 from gateway.routes.table import EngineRoute
-from gateway.upstream.engine import Fleet
-from gateway.upstream.exchange import Job
+from gateway.upstream.exchange import Job, Wish
+from gateway.upstream.fleet import Fleet
 from gateway.usage import BYTES_PER_TOKEN
 
 
@@ -71,19 +71,26 @@ class Generation:
             allowed.leave(record.prompt_tokens + record.completion_tokens)
 
     def _job(self, key: Key, body: bytes, scope: Scope, record: Record) -> tuple[Job, int]:
-        """What goes to the engine, and an estimate of its tokens. Raises InvalidRequest or
-        ModelNotAllowed.
+        """What goes to the engine, and an estimate of its tokens. Raises InvalidRequest,
+        ModelNotAllowed or ModelNotFound.
         """
         route, headers = self.route, scope["headers"]
-        asked = None
+        asked, conversation = None, b""
         if route.body == "multipart":
-            self._check_form(key, headers, body, record)
+            model = form_model(key, headers, body)
             prompt, tokens = 0, ASSUMED_ANSWER  # audio: its bytes are no text
         else:
-            found = self._checked(key, body, record)
+            found = peek(body)
+            check_model(key, found.model)
+            model = wanted(found.model)
             prompt, tokens = len(body) // BYTES_PER_TOKEN, found.tokens(len(body))
+            if route.generates and self.fleet.several(model):
+                conversation = conversation_of(body)
             if route.ending == "chat" and found.streams and not found.usage_wanted:
                 asked = asking_for_usage(body, found.stream_options)
+        wish = Wish(model, conversation, key.models)
+        record.model = self.fleet.label(model)
+        self.fleet.serving(wish)  # what nobody serves needs no slot to be refused
         job = Job(
             route.target(scope["query_string"]),
             header_lines(headers, record),
@@ -93,15 +100,6 @@ class Generation:
             usage_asked=asked is not None,
             counted=route.generates,
             prompt_tokens=prompt,
+            wish=wish,
         )
         return job, tokens
-
-    def _checked(self, key: Key, body: bytes, record: Record) -> Peek:
-        found = peek(body)
-        check_model(key, found.model, self.fleet.default_model)
-        record.model = self.fleet.label(found.model)
-        return found
-
-    def _check_form(self, key: Key, headers: Headers, body: bytes, record: Record) -> None:
-        check_form_model(key, headers, body, self.fleet.default_model)
-        record.model = self.fleet.label(None)

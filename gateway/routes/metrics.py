@@ -15,7 +15,7 @@ from gateway.log import Record
 from gateway.metrics import Counted, Metrics, Readings, UpstreamReading
 from gateway.routes.edge import Route, reply
 from gateway.upstream.ejector import Ejector
-from gateway.upstream.engine import Fleet
+from gateway.upstream.fleet import Fleet
 
 PATH = "/metrics"
 

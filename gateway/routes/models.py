@@ -12,11 +12,11 @@ from starlette.types import Receive, Scope, Send
 from gateway.auth import Keyring
 from gateway.client import IN_SCOPE, ClientConnection
 from gateway.drain import Drain, Interrupt
-from gateway.errors import Draining, ModelNotFound, NotReady
+from gateway.errors import Draining
 from gateway.keys import Key
 from gateway.log import Record
 from gateway.routes.edge import MODEL_PREFIX, reply
-from gateway.upstream.engine import Fleet
+from gateway.upstream.fleet import Fleet, no_such_model
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Models:
             await self._held(scope[IN_SCOPE], record)
             if record.outcome == "client_left":
                 return
-        models = allowed(self.fleet.models, key)
-        body: object = {"object": "list", "data": models}
+        models = self.fleet.models
+        body: object = {"object": "list", "data": allowed(models, key)}
         if self.one:
-            body = find(models, scope["path"].removeprefix(MODEL_PREFIX))
+            body = find(models, scope["path"].removeprefix(MODEL_PREFIX), key)
         await reply(200, json.dumps(body, ensure_ascii=False).encode(), record, send)
 
     async def _held(self, client: ClientConnection, record: Record) -> None:
@@ -53,8 +53,7 @@ class Models:
         self.drain.enter(interrupt.drained)
         try:
             client.watch(interrupt.client_left)
-            if await self.fleet.wait_ready(self.hold_s) is None:
-                raise NotReady(self.fleet.phase)
+            await self.fleet.wait_ready(self.hold_s)
         except asyncio.CancelledError:
             if not interrupt.taken():
                 raise
@@ -72,10 +71,9 @@ def allowed(models: list[dict[str, Any]], key: Key) -> list[dict[str, Any]]:
     return [each for each in models if key.models is None or each["id"] in key.models]
 
 
-def find(models: list[dict[str, Any]], wanted: str) -> dict[str, Any]:
+def find(models: list[dict[str, Any]], wanted: str, key: Key) -> dict[str, Any]:
     """The model of that id. Raises ModelNotFound, naming what is served."""
-    for each in models:
+    for each in allowed(models, key):
         if each["id"] == wanted:
             return each
-    served = ", ".join(str(each["id"]) for each in models) or "none"
-    raise ModelNotFound(f"There is no such model. Served: {served}.")
+    raise no_such_model(models, key.models)

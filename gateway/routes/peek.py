@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
-from gateway.errors import InvalidRequest, ModelNotAllowed
+from gateway.errors import InvalidRequest
 from gateway.keys import Key
+from gateway.upstream.fleet import check_allowed
 from gateway.usage import BYTES_PER_TOKEN
 
 # What an answer may take at most when the request does not say: the reservation for the limit of
@@ -104,13 +105,19 @@ def asking_for_usage(body: bytes, options: object) -> bytes | None:
     return b"".join((body[:end], comma, b'"stream_options":', value, body[end:]))
 
 
-def check_model(key: Key, model: object, default: str | None) -> None:
-    """For a key with an allow-list: the body names one of its models, or leaves it to `default`,
-    the name that the engine serves first. Raises ModelNotAllowed.
+def check_model(key: Key, model: object) -> None:
+    """For a key with an allow-list: the body names one of its models, or none: what the default is
+    gets known when an engine is chosen. Raises ModelNotAllowed.
     """
-    named = default if model is None else model
-    if key.models is not None and (not isinstance(named, str) or named not in key.models):
-        raise ModelNotAllowed("This API key may not use that model.")
+    if key.models is not None and model is not None:
+        check_allowed(model, key.models)
+
+
+def wanted(model: object) -> str | None:
+    """The name of a model, None for the default: what is empty names none, as vLLM has it, and
+    what is no name is for the engine to refuse.
+    """
+    return model if isinstance(model, str) and model else None
 
 
 def _member(body: bytes, name: str) -> tuple[int, int] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +15,8 @@ from gateway.watchdog import Watchdog
 IDLE_EXPIRY_S = 60.0
 # Same host or same rack: what is not accepted in seconds is not there.
 CONNECT_TIMEOUT_S = 5.0
+# An engine whose launcher is silent as well for so long is not between two containers.
+GONE_S = 60.0
 
 
 class Unreachable(Exception):
@@ -31,6 +32,23 @@ class View:
     models: tuple[dict[str, Any], ...] = ()
     status: dict[str, Any] | None = None  # the launcher's, None when it does not answer
 
+    @property
+    def phase(self) -> str | None:
+        """The launcher's word for it."""
+        phase = self.status.get("phase") if self.status else None
+        return phase if isinstance(phase, str) else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it serves, its own name first. Of one that is not ready: what its launcher says that
+        it will, then what it served last.
+        """
+        seen = [str(model["id"]) for model in self.models]
+        told = None if self.ready or not self.status else self.status.get("served_model_names")
+        if isinstance(told, list):
+            seen = [name for name in told if isinstance(name, str)] + seen
+        return tuple(dict.fromkeys(seen))
+
 
 @dataclass(eq=False)
 class Engine:
@@ -43,6 +61,7 @@ class Engine:
     view: View = field(default_factory=View)
     in_flight: int = 0  # requests that are at this engine
     ejected: bool = False  # passed over while another can serve (ejection.py), ready or not
+    drained: bool = False  # it was told to take no more, and has not come back since
     _idle: dict[Connection, None] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -50,6 +69,28 @@ class Engine:
         self.host = parts.hostname or ""
         self.port = parts.port or 80
         self.authority = parts.netloc.encode("ascii")
+        self._heard_at = self.clock()
+
+    def look(self, view: View) -> None:
+        """Take in what was seen of it."""
+        self.view = view
+        if view.reachable or view.ready:
+            self._heard_at = self.clock()
+            self.drained = view.phase == "draining" and not view.ready
+
+    @property
+    def stands(self) -> bool:
+        """Worth waiting for: it serves, or has not been taken out or lost."""
+        return self.view.ready or not (self.drained or self._silent)
+
+    @property
+    def left(self) -> bool:
+        """It went on purpose and for good: what it served last is not served any more."""
+        return self.drained and self._silent
+
+    @property
+    def _silent(self) -> bool:
+        return self.clock() - self._heard_at >= GONE_S
 
     async def connection(self, fresh: bool) -> Connection:
         """The idle connection used last, or a new one. Raises Unreachable."""
@@ -89,97 +130,3 @@ class Engine:
             return False
         connection.abort()
         return False
-
-
-@dataclass(frozen=True)
-class Fleet:
-    """All engines, which one to use, and the wait for one to be ready."""
-
-    engines: tuple[Engine, ...]
-    _waiters: set[asyncio.Future[None]] = field(default_factory=set)
-    _followers: list[Callable[[bool], None]] = field(default_factory=list)
-
-    def follow(self, turned: Callable[[bool], None]) -> None:
-        """Tell, now and after each look, whether an engine is ready."""
-        self._followers.append(turned)
-        turned(self.ready)
-
-    @property
-    def ready(self) -> bool:
-        return any(engine.view.ready for engine in self.engines)
-
-    @property
-    def models(self) -> list[dict[str, Any]]:
-        """What the ready engines serve, each id once, the first engine's first."""
-        ready = [engine.view.models for engine in self.engines if engine.view.ready]
-        return list({model["id"]: model for models in reversed(ready) for model in models}.values())
-
-    @property
-    def default_model(self) -> str | None:
-        """The id that an engine assumes when a request names none."""
-        models = next((each.view.models for each in self.engines if each.view.models), ())
-        return str(models[0]["id"]) if models else None
-
-    def label(self, model: object) -> str:
-        """`model` when it is one that is served, the default's name for None, else "other"."""
-        if model is None:
-            return self.default_model or "other"
-        served = isinstance(model, str) and any(
-            model == each["id"] for engine in self.engines for each in engine.view.models
-        )
-        return str(model) if served else "other"
-
-    @property
-    def phase(self) -> str:
-        """In one word, for people: ready, what a launcher says, or waiting."""
-        if self.ready:
-            return "ready"
-        told = [phase for each in self.engines if (phase := _phase(each.view))]
-        # A launcher that is ready beside an engine that does not answer: between two probes.
-        return next((phase for phase in told if phase != "ready"), "waiting")
-
-    def update(self, engine: Engine, view: View) -> None:
-        """Note what a probe, or a failed request, saw; wakes those who wait for ready."""
-        engine.view = view
-        if view.ready:
-            for waiter in self._waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
-        for turned in self._followers:
-            turned(self.ready)
-
-    async def wait_ready(self, timeout_s: float) -> Engine | None:
-        """An engine for one request, or None when none became ready in time."""
-        chosen = choose(self.engines)
-        if chosen is not None or timeout_s <= 0:
-            return chosen
-        try:
-            async with asyncio.timeout(timeout_s):
-                while chosen is None:
-                    await self._next_ready()
-                    chosen = choose(self.engines)
-        except TimeoutError:
-            return None
-        return chosen
-
-    async def _next_ready(self) -> None:
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
-        try:
-            await waiter
-        finally:
-            self._waiters.discard(waiter)
-
-
-def choose(engines: tuple[Engine, ...]) -> Engine | None:
-    """The ready engine with the fewest requests in flight; the first of several. Pure."""
-    if len(engines) == 1:
-        return engines[0] if engines[0].view.ready else None
-    ready = [engine for engine in engines if engine.view.ready]
-    ready = [engine for engine in ready if not engine.ejected] or ready
-    return min(ready, key=lambda engine: engine.in_flight, default=None)
-
-
-def _phase(view: View) -> str | None:
-    phase = view.status.get("phase") if view.status else None
-    return phase if isinstance(phase, str) else None

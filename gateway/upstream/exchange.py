@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 from gateway.errors import Headers
 from gateway.forms import Api, Ending
@@ -26,6 +26,19 @@ class ClientStalled(Exception):
     """Reading was paused, because the client did not read, for longer than the idle limit."""
 
 
+class Wish(NamedTuple):
+    """What a request asks for. `model`: None is the default. `conversation`: the same bytes for
+    all its turns, b"" when that does not matter. `allowed`: the models of its key, None: all.
+    """
+
+    model: str | None = None
+    conversation: bytes = b""
+    allowed: frozenset[str] | None = None
+
+
+ANYTHING: Final = Wish()
+
+
 @dataclass(slots=True)  # frozen would make it thrice as dear, once a request
 class Job:
     """What goes to an engine: the constant path, our header lines, the client's bytes.
@@ -43,6 +56,7 @@ class Job:
     usage_asked: bool = False
     counted: bool = True
     prompt_tokens: int = 0  # an estimate, should the engine never tell
+    wish: Wish = ANYTHING  # which engines may have it
 
     def request(self, authority: bytes) -> tuple[bytes, bytes]:
         """Head and body; Host is the engine's own."""

@@ -38,7 +38,7 @@ ODD_FIELDS = (
 BODIES = {
     "odd fields": ODD_FIELDS,
     "escapes": b'{"a":"\\u00e9\\ud83e\\udd8a\\/\\b","b":"\\ud800"}',
-    "repeated names": b'{"model":"a","model":"b","x":1,"x":2}',
+    "repeated names": b'{"model":"a","model":"m","x":1,"x":2}',
     "white space": b' \n\t{ "a" : [ 1 , 2 ] }\n\n',
     "numbers": b'{"a":-0,"b":1E+5,"c":0.1000,"d":1e-400,"e":100000000000000000000000000}',
     "not finite": b'{"temperature": NaN,"top_p":1e999,"x":[Infinity,-Infinity],"max_tokens":-0}',

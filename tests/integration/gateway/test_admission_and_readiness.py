@@ -201,7 +201,10 @@ def test_no_launcher_answers(start: Start) -> None:
     assert (ready["ready"], ready["phase"]) == (False, "waiting")
     assert gateway.chat().status == 503
     status = gateway.status()
-    assert status["engines"] == [{"upstream": 0, "reachable": False}]
+    (engine,) = status["engines"]
+    assert not engine["reachable"]
+    assert not engine["ready"]
+    assert (engine["upstream"], engine["phase"], engine["models"]) == (0, "waiting", [])
     assert status["served_model_names"] == []
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 from common.captures import STREAMS, capture
-from common.fake_vllm import FakeVLLM
+from common.fake_vllm import Behaviour, FakeVLLM
 from common.rawhttp import Client, Reply, build, once
 from common.row import WITH_USAGE
 from common.script import Fin, Reset, Script, Send, Step, answer, chunk, sse_head
@@ -371,7 +371,7 @@ def test_a_form_goes_through_as_it_is(start: Start, path: str) -> None:
         "content-type": "multipart/form-data; boundary=x--y",
         "transfer-encoding": "chunked",
     }
-    with FakeVLLM() as fake:
+    with FakeVLLM(Behaviour(models=("whisper-x",))) as fake:
         gateway = start(fake.url, max_body_bytes=1 << 23)
         gateway.wait_ready()
         head = build("POST", path, headers, b"").replace(b"content-length: 0\r\n", b"")

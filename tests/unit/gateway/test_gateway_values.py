@@ -1,4 +1,4 @@
-"""Settings, errors, request ids, engine choice: values in, values out."""
+"""Settings, errors, request ids: values in, values out."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from gateway.forms import error_body
 from gateway.health import judge
 from gateway.log import Record, request_id
 from gateway.settings import Settings, SettingsError, load_settings
-from gateway.upstream.engine import Engine, Fleet, View, choose
-from gateway.watchdog import Watchdog
 
 MODELS = ({"id": "m"},)
 
@@ -157,36 +155,3 @@ def test_readiness(
     ready: bool,
 ) -> None:
     assert judge(healthy, models, status).ready is ready
-
-
-def engine(index: int, ready: bool, in_flight: int = 0, phase: str | None = None) -> Engine:
-    status = {"phase": phase} if phase else None
-    view = View(ready=ready, models=({"id": f"m{index}"}, {"id": "default"}), status=status)
-    return Engine(index, f"http://e{index}:8000", lambda: 0.0, Watchdog(), view, in_flight)
-
-
-def test_the_least_loaded_ready_engine_is_chosen() -> None:
-    engines = (engine(0, False), engine(1, True, 3), engine(2, True, 1), engine(3, True, 1))
-    assert choose(engines) is engines[2]
-    assert choose(engines[:1]) is None
-    assert choose(()) is None
-
-
-@pytest.mark.parametrize(
-    ("engines", "phase"),
-    [
-        ((engine(0, False), engine(1, True)), "ready"),
-        ((engine(0, False, phase="loading"),), "loading"),
-        ((engine(0, False),), "waiting"),
-        ((engine(0, False, phase="ready"),), "waiting"),
-        ((engine(0, False, phase="ready"), engine(1, False, phase="failed")), "failed"),
-    ],
-)
-def test_the_phase_of_the_fleet(engines: tuple[Engine, ...], phase: str) -> None:
-    assert Fleet(engines).phase == phase
-
-
-def test_models_of_ready_engines_come_once() -> None:
-    fleet = Fleet((engine(0, True), engine(1, True), engine(2, False)))
-    assert sorted(model["id"] for model in fleet.models) == ["default", "m0", "m1"]
-    assert fleet.default_model == "m0"

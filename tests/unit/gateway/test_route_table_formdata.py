@@ -6,7 +6,7 @@ import pytest
 
 from gateway.errors import InvalidRequest, ModelNotAllowed
 from gateway.keys import Key
-from gateway.routes.formdata import check_form_model, form_models
+from gateway.routes.formdata import form_model, form_models
 
 PLAIN = [(b"content-type", b"multipart/form-data; boundary=b")]
 
@@ -64,7 +64,7 @@ def test_which_models_a_form_names(parts: list[bytes], named: list[str]) -> None
 def test_an_unclear_form_is_refused(content_type: bytes | None) -> None:
     headers = [] if content_type is None else [(b"content-type", content_type)]
     with pytest.raises(InvalidRequest):
-        check_form_model(key("m"), headers, form(field(b'name="model"', b"m")), "m")
+        form_model(key("m"), headers, form(field(b'name="model"', b"m")))
 
 
 def test_an_encoded_name_is_refused() -> None:
@@ -72,18 +72,24 @@ def test_an_encoded_name_is_refused() -> None:
         form_models(PLAIN, form(field(b"name*=utf-8''model", b"m")))
 
 
-@pytest.mark.parametrize(
-    ("models", "default"), [(["other"], "m"), (["m", "other"], "m"), ([], "other"), ([], None)]
-)
-def test_every_named_model_has_to_be_allowed(models: list[str], default: str | None) -> None:
+@pytest.mark.parametrize("models", [["other"], ["m", "other"], ["other", "m"], [""]])
+def test_every_named_model_has_to_be_allowed(models: list[str]) -> None:
     body = form(*(field(b'name="model"', name.encode()) for name in models))
     with pytest.raises(ModelNotAllowed):
-        check_form_model(key("m"), PLAIN, body, default)
+        form_model(key("m"), PLAIN, body)
+
+
+@pytest.mark.parametrize(
+    ("models", "read"), [([], None), ([""], None), (["a"], "a"), (["a", "b"], "b")]
+)
+def test_the_model_that_the_engine_reads(models: list[str], read: str | None) -> None:
+    body = form(*(field(b'name="model"', name.encode()) for name in models))
+    assert form_model(Key("k", b""), PLAIN, body) == read
 
 
 def test_a_key_for_all_models_is_not_held_up() -> None:
-    check_form_model(Key("k", b""), [], b"no form", None)
+    assert form_model(Key("k", b""), [], b"no form") is None
 
 
-def test_no_model_is_the_one_that_is_served_first() -> None:
-    check_form_model(key("m"), PLAIN, form(field(b'name="a"', b"x")), "m")
+def test_no_model_is_judged_when_the_default_is_known() -> None:
+    assert form_model(key("m"), PLAIN, form(field(b'name="a"', b"x"))) is None

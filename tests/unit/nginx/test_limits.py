@@ -27,11 +27,13 @@ from gateway.health import READY_INTERVAL_S
 from gateway.keyfields import LARGEST
 from gateway.limits.window import SECOND, WINDOW
 from gateway.routes.control import MAX_WATCHERS
+from gateway.routes.conversation import BEGINNING, MOST
 from gateway.routes.intake import UPLOAD_IDLE_S
 from gateway.server import KEEP_ALIVE_S, STOP_S
 from gateway.settings import Settings
 from gateway.upstream import ejection
-from gateway.upstream.engine import IDLE_EXPIRY_S
+from gateway.upstream.engine import GONE_S, IDLE_EXPIRY_S
+from gateway.upstream.routing import FEW, SHARE
 
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "k": 1024}
 
@@ -179,6 +181,14 @@ def in_force(compose: dict[str, Any]) -> dict[str, float | str]:
         "at the engines, GATEWAY_MAX_CONCURRENCY": "automatic",
         "at an engine that tells no max_num_seqs, UNKNOWN": UNKNOWN,
         "waiting for a slot, GATEWAY_QUEUE_SIZE": Settings.model_fields["queue_size"].default,
+        "waiting for one engine while others serve, GATEWAY_QUEUE_SIZE": Settings.model_fields[
+            "queue_size"
+        ].default,
+        "for an engine that is silent, launcher and all, seconds GONE_S": GONE_S,
+        "busier than the mean before an engine is passed over, SHARE": SHARE,
+        "requests on top of that, FEW": FEW,
+        "bytes of a prompt that tell conversations apart, BEGINNING": BEGINNING,
+        "characters of a message that do, MOST": MOST,
         "a key's window, seconds WINDOW": WINDOW // SECOND,
         **{f"a key's largest {name}": value for name, value in LARGEST.items()},
         "a look at each engine, READY_INTERVAL_S": health.READY_INTERVAL_S,
