@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from common.fake_vllm import Behaviour, FakeVLLM
@@ -30,8 +31,13 @@ def urls(*fakes: FakeVLLM) -> str:
     return ",".join(fake.url for fake in fakes)
 
 
+def serves(engine: dict[str, Any]) -> bool:
+    return engine["ready"] and not engine["ejected"]
+
+
 def all_seen(gateway: GatewayProcess) -> None:
-    wait_until(lambda: all(each["ready"] for each in gateway.status()["engines"]))
+    """Every engine is ready, and back where it was lost."""
+    wait_until(lambda: all(map(serves, gateway.status()["engines"])))
 
 
 def ask(gateway: GatewayProcess, path: str = CHAT, **body: object) -> Reply:
