@@ -1,5 +1,6 @@
 """Run by the engine's Python: reads a JSON list of argument lists, parses each with vLLM's own
-parser, and prints for each what it made of it, or why it refused it."""
+parser, and prints for each what it made of it, or why it refused it; and which parsers of tool
+calls and of reasoning it knows."""
 
 import contextlib
 import io
@@ -7,6 +8,8 @@ import json
 import sys
 
 from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
+from vllm.reasoning import ReasoningParserManager
+from vllm.tool_parsers import ToolParserManager
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 FIELDS = (
@@ -16,7 +19,7 @@ FIELDS = (
     "enable_auto_tool_choice", "reasoning_parser", "api_server_count", "dtype", "enforce_eager",
     "kv_cache_memory_bytes", "shutdown_timeout", "disable_uvicorn_access_log", "seed",
     "chat_template", "revision", "optimization_level", "cudagraph_capture_sizes",
-    "max_cudagraph_capture_size", "data_parallel_size", "pipeline_parallel_size",
+    "max_cudagraph_capture_size", "data_parallel_size", "pipeline_parallel_size", "tokenizer_mode",
 )  # fmt: skip
 
 
@@ -47,7 +50,12 @@ def main() -> None:
     parser = make_arg_parser(FlexibleArgumentParser())
     options = sorted({text for action in parser._actions for text in action.option_strings})
     results = [parsed(parser, words) for words in json.load(sys.stdin)]
-    json.dump({"options": options, "results": results}, sys.stdout, default=str)
+    known = {
+        "options": options,
+        "tools": ToolParserManager.list_registered(),
+        "reasoning": ReasoningParserManager.list_registered(),
+    }
+    json.dump({**known, "results": results}, sys.stdout, default=str)
 
 
 main()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from common.vllm_arguments import ask
 from launcher.cudagraphs import graphs
 from launcher.options import argv, configfile, flags
 from launcher.options.settings import load
@@ -46,22 +45,6 @@ CASES: list[tuple[dict[str, str], dict[str, Any]]] = [
     ({"VLLM_EXTRA_ARGS": "--seed 7 --chat-template '{{ a b }}'"},
      {"seed": 7, "chat_template": "{{ a b }}"}),
 ]  # fmt: skip
-
-
-def ask(engine_python: str, lists: list[list[str]]) -> dict[str, Any]:
-    done = subprocess.run(
-        [engine_python, str(Path(__file__).with_name("parse_with_vllm.py"))],
-        input=json.dumps(lists),
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-        env={"PATH": "/usr/bin:/bin", "HOME": "/tmp", "VLLM_LOGGING_LEVEL": "ERROR",
-             "VLLM_NO_USAGE_STATS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    value: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return value
 
 
 SPELLINGS = [

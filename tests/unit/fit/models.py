@@ -70,6 +70,8 @@ PARAMETERS = (
     (GPT_OSS_20B, 20.91), (PHI3_MINI, 3.82), (FALCON_7B, 6.92), (SMOLLM2_135M, 0.1345),
     (load("phi-4"), 14.66), (load("qwen3-235b-a22b"), 235.1), (load("gpt-oss-120b"), 116.8),
     (load("llama-4-scout"), 107.8), (load("qwen2.5-72b-gptq"), 72.96),
+    (load("qwen3-8b"), 8.19), (load("qwen3-32b"), 32.76), (load("qwen2.5-32b"), 32.76),
+    (load("mistral-small-24b"), 23.57), (load("qwen3-embedding-0.6b"), 0.596),
 )  # fmt: skip
 # Bytes of KV cache a token at 16 bits on one GPU.
 KV_BYTES = (
