@@ -20,8 +20,8 @@ PAGES = [
 ]
 FILE = re.compile(r"`((?:gateway|tests|docs|nginx|scripts|docker|compose)/[\w./-]+)`")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
-# Made by `make init` and `make pin`.
-ELSEWHERE = {"gateway/api_keys.toml", "compose/pinned.yml"}
+# A pattern, and what is made by `make init` and `make pin`.
+ELSEWHERE = {"compose/models/NAME.env", "gateway/api_keys.toml", "compose/pinned.yml"}
 
 
 def endings() -> list[list[str]]:

@@ -17,7 +17,7 @@ from stackctl import envfile, names
 # What belongs to a model. All of it in each preset, so that nothing of the model before is left.
 NAMES = [
     "MODEL", "MODEL_REVISION", "TENSOR_PARALLEL_SIZE", "MAX_MODEL_LEN", "KV_CACHE_DTYPE",
-    "QUANTIZATION", "TOOL_CALL_PARSER", "REASONING_PARSER", "VLLM_EXTRA_ARGS",
+    "QUANTIZATION", "TOOL_CALL_PARSER", "REASONING_PARSER", "COMPILATION_CONFIG", "VLLM_EXTRA_ARGS",
 ]  # fmt: skip
 PRESETS = presets.every()
 TABLE = plans.load()
