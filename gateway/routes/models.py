@@ -76,4 +76,4 @@ def find(models: list[dict[str, Any]], wanted: str, key: Key) -> dict[str, Any]:
     for each in allowed(models, key):
         if each["id"] == wanted:
             return each
-    raise no_such_model(models, key.models)
+    raise no_such_model(wanted, models, key.models)

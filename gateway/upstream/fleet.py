@@ -20,6 +20,7 @@ from gateway.upstream.exchange import Wish
 from gateway.upstream.routing import Directory, choose, directory
 
 OF_THAT_MODEL = "No engine of that model is ready"
+LONGEST_NAME = 200  # characters of it that its 404 repeats
 FULL = "Too many requests wait for one already."
 
 
@@ -81,7 +82,7 @@ class Fleet:
         found = self._directory.serving.get(wish.model)
         if found is None:
             if self.ready:
-                raise no_such_model(self.models, wish.allowed)
+                raise no_such_model(wish.model, self.models, wish.allowed)
             return ()
         if wish.allowed is not None and wish.model is None:
             check_allowed(self._directory.default, wish.allowed)
@@ -157,10 +158,15 @@ def phase_of(engines: Iterable[Engine]) -> str:
     return next((phase for phase in told if phase and phase != "ready"), "waiting")
 
 
-def no_such_model(models: Iterable[dict[str, Any]], allowed: frozenset[str] | None) -> Exception:
+def no_such_model(
+    name: str | None, models: Iterable[dict[str, Any]], allowed: frozenset[str] | None
+) -> ModelNotFound:
     """The 404 that lists what is served, as far as that key may use it."""
     names = [str(each["id"]) for each in models if allowed is None or each["id"] in allowed]
-    return ModelNotFound(f"There is no such model. Served: {', '.join(names) or 'none'}.")
+    served = ", ".join(names) or "none"
+    return ModelNotFound(
+        f"The model `{str(name)[:LONGEST_NAME]}` does not exist. Served: {served}."
+    )
 
 
 def check_allowed(model: object, allowed: frozenset[str]) -> None:

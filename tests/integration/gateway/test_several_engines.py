@@ -86,7 +86,7 @@ def test_a_name_that_both_list_goes_to_either(
     assert len(small.requests) == 1
 
 
-LIST = "There is no such model. Served: big, default, shared, small."
+LIST = "The model `{}` does not exist. Served: big, default, shared, small."
 
 
 def test_a_name_that_nobody_serves(pair: tuple[FakeVLLM, FakeVLLM], start: Start) -> None:
@@ -102,7 +102,7 @@ def test_a_name_that_nobody_serves(pair: tuple[FakeVLLM, FakeVLLM], start: Start
             404,
             {
                 "error": {
-                    "message": LIST,
+                    "message": LIST.format("gpt-4o"),
                     "type": "invalid_request_error",
                     "param": None,
                     "code": "model_not_found",
@@ -111,9 +111,12 @@ def test_a_name_that_nobody_serves(pair: tuple[FakeVLLM, FakeVLLM], start: Start
         )
         reply = ask(gateway, "/v1/messages", model="claude")
         assert (reply.status, reply.json()["type"]) == (404, "error")
-        assert reply.json()["error"] == {"type": "not_found_error", "message": LIST}
+        assert reply.json()["error"] == {
+            "type": "not_found_error",
+            "message": LIST.format("claude"),
+        }
         reply = once(gateway.port, "POST", "/v1/audio/translations", FORM, form("whisper"))
-        assert (reply.status, reply.json()["error"]["message"]) == (404, LIST)
+        assert (reply.status, reply.json()["error"]["message"]) == (404, LIST.format("whisper"))
     assert len(pair[0].requests) == 1
     assert not pair[1].requests
     line = gateway.wait_event(2)
@@ -132,7 +135,7 @@ def test_a_key_reads_of_its_own_models_only(
     reply = ask(gateway, model="old")
     assert (reply.status, reply.json()["error"]["message"]) == (
         404,
-        "There is no such model. Served: small.",
+        "The model `old` does not exist. Served: small.",
     )
     assert ask(gateway, model="big").status == 403
     assert ask(gateway).status == 403  # the default is big
@@ -146,7 +149,7 @@ def test_one_engine_answers_the_same(fake: FakeVLLM, start: Start) -> None:
     reply = ask(gateway, model="n")
     assert (reply.status, reply.json()["error"]["message"]) == (
         404,
-        "There is no such model. Served: m.",
+        "The model `n` does not exist. Served: m.",
     )
     assert ask(gateway, model="m").status == 200
     assert ask(gateway, model=["n"]).status == 200  # the engine says what is wrong with that
@@ -175,7 +178,7 @@ def test_what_is_held_is_judged_by_what_is_served_then(start: Start) -> None:
             reply = old.read_body(old.read_head())
         assert (reply.status, reply.json()["error"]["message"]) == (
             404,
-            "There is no such model. Served: new, default.",
+            "The model `old` does not exist. Served: new, default.",
         )
 
 

@@ -83,7 +83,7 @@ def test_a_name_that_nobody_serves_is_not_found_once_somebody_is_ready() -> None
     fleet = Fleet((engine(0, False, "a"), engine(1, True, "b")))
     with pytest.raises(ModelNotFound) as caught:
         fleet.choose(Wish("c"))
-    assert caught.value.message == "There is no such model. Served: b."
+    assert caught.value.message == "The model `c` does not exist. Served: b."
     with pytest.raises(ModelNotFound, match="Served: none"):
         fleet.choose(Wish("c", allowed=frozenset({"c", "d"})))
     assert fleet.choose(Wish("a")) is None
