@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from common.engine import Running, embedded_model
 from common.rawhttp import once
 from common.servers import AUTH, CHAT, PlainGateway, wait_until, write_keys
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 CONVERSATIONS = 20
 TURNS = 6
@@ -30,23 +29,22 @@ def engines(
 ) -> Iterator[tuple[Running, Running]]:
     """Started side by side, each on its part of the processors."""
     cores = sorted(os.sched_getaffinity(0))
-    with ExitStack() as stack:
 
-        def start(index: int) -> Running:
-            folder = tmp_path_factory.mktemp(f"engine-{index}")
-            model = embedded_model(engine_python, folder)
-            bind = ",".join(map(str, cores[index::2] or cores))
-            limits = {"MAX_MODEL_LEN": "2048", "MAX_NUM_SEQS": "16"}
-            running = Running(
-                engine_python, folder, model, VLLM_CPU_OMP_THREADS_BIND=bind, **limits
-            )
-            stack.callback(running.stop)
-            return running
+    def start(index: int) -> Running:
+        folder = tmp_path_factory.mktemp(f"engine-{index}")
+        model = embedded_model(engine_python, folder)
+        limits = {"MAX_MODEL_LEN": "2048", "MAX_NUM_SEQS": "16"}
+        bind = ",".join(map(str, cores[index::2] or cores))
+        return Running(engine_python, folder, model, VLLM_CPU_OMP_THREADS_BIND=bind, **limits)
 
-        pair = start(0), start(1)
+    pair = start(0), start(1)
+    try:
         for running in pair:
             running.until_ready()
         yield pair
+    finally:
+        with ThreadPoolExecutor() as both:
+            list(both.map(Running.stop, pair))
 
 
 def question(number: int, turn: int) -> dict[str, str]:
@@ -61,7 +59,7 @@ def talk(gateway: PlainGateway, number: int, salt: str) -> None:
     said: list[dict[str, Any]] = [SYSTEM]
     for turn in range(TURNS):
         said.append(question(number, turn))
-        body = {"messages": said, "max_tokens": 8, "temperature": 0, "cache_salt": salt}
+        body = {"messages": said, "max_tokens": 4, "temperature": 0, "cache_salt": salt}
         with gateway.client(timeout_s=120) as client:
             reply = client.request("POST", CHAT, AUTH, body)
         assert reply.status == 200, reply.body
