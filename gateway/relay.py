@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.admission import Slots
@@ -45,6 +45,11 @@ from gateway.upstream.ejector import Ejector
 from gateway.upstream.engine import Engine, Unreachable
 from gateway.upstream.exchange import ClientStalled, Died, Job, Limits, Silent
 from gateway.upstream.fleet import Fleet
+
+# Looks at an engine that closed a connection: is it gone? One that is killed closes its sockets in
+# turn, the one that listens perhaps after the one that ended, so the first look may be too early.
+LOOKS_S = (0.0, 0.02, 0.1)
+IDLE_LOOKS_S = (0.02,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +167,11 @@ class Relay:
             self._ejector.answered(engine, whole=False)
             raise UpstreamTimeout("The engine did not answer in time.") from None
         except Died as death:
-            if death.replied or not reused:  # else it may only have been idle for too long
+            idle = reused and not death.replied  # it may only have been unused for too long
+            refuses = await self._refuses(engine, IDLE_LOOKS_S if idle else LOOKS_S)
+            if not (idle or refuses):
                 self._ejector.answered(engine, whole=False)
-            if death.replied or record.resent or not (reused or await self._refuses(engine)):
+            if death.replied or record.resent or not (idle or refuses):
                 raise UpstreamFailed("The engine closed the connection.") from None
             record.resent = True
             return False
@@ -172,11 +179,14 @@ class Relay:
             self._ejector.answered(engine, whole=not answer.failed)
         return True
 
-    async def _refuses(self, engine: Engine) -> bool:
-        refuses = await engine.refuses()
-        if refuses:
-            self._lost(engine)
-        return refuses
+    async def _refuses(self, engine: Engine, looks_s: Sequence[float]) -> bool:
+        """True when it is gone, and then nobody else is sent there."""
+        for pause_s in looks_s:
+            await asyncio.sleep(pause_s)
+            if await engine.refuses():
+                self._lost(engine)
+                return True
+        return False
 
     async def _exchange(
         self,

@@ -6,7 +6,8 @@
          └─ it refused a connection, or is not ready any more ───────▶ out, "gone" ─────────────┘
 
 The time doubles with each ejection that follows soon after the last, from FIRST_S to LONGEST_S. An
-engine that is back is on trial: until an answer of it is whole, one that breaks is enough.
+engine that is back is on trial: until an answer of it is whole, one that breaks is enough. One that
+was gone comes back as a new one.
 
 Being out is only a preference: while no other engine can serve, one that is out and ready does. So
 a single engine is used as soon as it is ready, and no outage is made here.
@@ -45,9 +46,8 @@ class Standing:
 
 def looked(before: Standing, ready: bool, now: float) -> Standing:
     """After a look at it, or a connection that it refused."""
-    if not ready:
-        gone = before.out or ("gone" if before.ready else None)
-        return replace(before, out=gone, ready=False, looks=0)
+    if not ready:  # what comes back is another process: nothing is held against it
+        return Standing(out="gone" if before.ready or before.out else None)
     after = replace(before, ready=True, looks=min(before.looks + 1, RETURN))
     if before.out is None or after.looks < RETURN or now < before.until:
         return after

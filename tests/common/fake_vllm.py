@@ -77,6 +77,7 @@ class Behaviour:
     models: tuple[str, ...] = ("m",)
     tokens: int = 8
     interval_s: float = 0.0
+    think_s: float = 0.0  # before the first byte of a sensible answer
     idle_s: float | None = None  # close an idle connection after so long
     drop_reused: bool = False  # close when a second request arrives on a connection
     drop_unread: bool = False  # close as soon as the first request bytes arrive
@@ -298,10 +299,11 @@ class FakeVLLM:
             wants_stream = json.loads(request.body).get("stream") is True
         except (ValueError, AttributeError, RecursionError):
             wants_stream = False
+        behaviour = self.behaviour
         if not wants_stream:
-            return answer()
-        words = [f"word{number} " for number in range(self.behaviour.tokens)]
-        return stream(*words, interval_s=self.behaviour.interval_s)
+            return (Pause(behaviour.think_s), *answer())
+        words = [f"word{number} " for number in range(behaviour.tokens)]
+        return (Pause(behaviour.think_s), *stream(*words, interval_s=behaviour.interval_s))
 
     async def _run(self, peer: _Peer, script: Script) -> bool:
         for step in script:
@@ -398,12 +400,14 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--tokens", type=int, default=32, help="events in a stream")
     parser.add_argument("--interval-ms", type=float, default=20.0, help="time between two events")
+    parser.add_argument("--think-ms", type=float, default=0.0, help="time to the first byte")
     parser.add_argument("--model", action="append", help="a served name; may be given again")
     options = parser.parse_args()
     behaviour = Behaviour(
         models=tuple(options.model or ("m",)),
         tokens=options.tokens,
         interval_s=options.interval_ms / 1000,
+        think_s=options.think_ms / 1000,
     )
     with FakeVLLM(behaviour, options.port) as fake:
         print(f"fake vLLM on {fake.url}", flush=True)  # noqa: T201 - a command's own output

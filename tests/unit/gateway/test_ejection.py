@@ -101,10 +101,11 @@ def test_while_it_is_out_its_late_answers_change_nothing() -> None:
     assert breaking(looked(IN, False, 0)).times == 0
 
 
-def test_one_that_broke_and_then_went_is_back_after_both() -> None:
+def test_one_that_broke_and_then_went_comes_back_as_a_new_one() -> None:
     gone = looked(breaking(IN), False, 0.5)
-    assert gone.out == "broke"
-    assert looks(gone, [True, True, True], FIRST_S) == [True, False, False]
+    assert gone == Standing(out="gone")
+    assert looks(gone, [True, True], 0.6) == [True, False]
+    assert breaking(back(gone, 0.6), BROKEN - 1).out is None
 
 
 @pytest.mark.parametrize(
