@@ -86,11 +86,12 @@ def test_one_that_is_back_and_still_broken_costs_one_request(pair: Pair) -> None
 
 
 def test_no_outage_is_made_of_broken_answers(pair: Pair) -> None:
-    """Both break: the second is not ejected as well, and each request still goes to an engine."""
+    """Both break: never are both ejected, and each request still goes to an engine."""
     pair.first.behaviour.script = pair.second.behaviour.script = (Fin(),)
     for _ in range(3 * BROKEN):
         assert pair.ask() == 502
-    assert counted(pair.gateway, "gateway_upstream_ejected", upstream="1") == 0
+        assert counted(pair.gateway, "gateway_upstream_ejected") < 2
+    assert counted(pair.gateway, "gateway_upstream_ejections_total") > 0
     pair.second.stop_listening(reset=True)
     pair.first.behaviour.script = None
     assert [pair.ask() for _ in range(3)] == [200] * 3  # out or not: it is the only one there
