@@ -1,6 +1,6 @@
 # The verbs, one line each. `make` lists them. Logic lives in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help init doctor fit up debug down status logs restart drain resume pin key usage chat setup test check fix bench-gateway soak-gateway
+.PHONY: help init doctor fit up debug down status logs restart swap drain resume pin key usage chat setup test check fix bench-gateway soak-gateway
 
 help: ## list the verbs
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,8 @@ pin: ## hold all base images to their digests of today (A=--unpin lets go)
 	@scripts/stack pin $(A)
 restart: ## restart all services (S=gateway for one of them)
 	@scripts/stack restart $(S)
+swap: ## another model with no failed request: MODEL=… or PRESET=… (A="--dry-run MAX_MODEL_LEN=8k")
+	@env -u MODEL -u PRESET scripts/stack swap $(if $(PRESET),--preset '$(PRESET)') $(if $(MODEL),'$(MODEL)') $(A)
 drain: ## an engine takes no more requests (E=vllm); waits for what it runs
 	@scripts/stack drain $(E)
 resume: ## it takes requests again

@@ -25,6 +25,8 @@ from stackctl import (
     pin,
     restrictions,
     setup,
+    swap,
+    swapplan,
     up,
     usage,
 )
@@ -36,7 +38,7 @@ from stackctl.layout import Layout, of_this_checkout
 from stackctl.lock import exclusive, exclusive_keys
 
 WATCHING = frozenset({"logs", "chat"})  # Ctrl-C is how one leaves these
-CHANGING = frozenset({"up", "down", "restart", "init", "setup", "pin", "drain", "resume"})
+CHANGING = frozenset({"up", "down", "restart", "init", "setup", "pin", "drain", "resume", "swap"})
 
 
 def parser() -> argparse.ArgumentParser:
@@ -56,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
     log.add_argument("-f", "--follow", action=argparse.BooleanOptionalAction, default=None)
     again = verbs.add_parser("restart", help="restart all services or one")
     again.add_argument("service", nargs="?")
+    _add_swap(verbs.add_parser("swap", help="another model, without a failed request"))
     out = verbs.add_parser("drain", help="an engine takes no more requests; waits for what it runs")
     out.add_argument("engine", nargs="?", default="vllm")
     verbs.add_parser("resume", help="it takes requests again").add_argument(
@@ -84,6 +87,14 @@ def parser() -> argparse.ArgumentParser:
     install.add_argument("--engine", action="store_true", help="also local mode's engine and model")
     _add_key_verbs(verbs.add_parser("key", help="API keys"))
     return top
+
+
+def _add_swap(swapping: argparse.ArgumentParser) -> None:
+    swapping.add_argument("model", nargs="?", metavar="MODEL", help="a hub id or a local folder")
+    swapping.add_argument("settings", nargs="*", metavar="NAME=VALUE", help="engine settings")
+    swapping.add_argument("--preset", metavar="NAME", help="a file of compose/models")
+    swapping.add_argument("--dry-run", action="store_true", help="show the plan, change nothing")
+    swapping.add_argument("--timeout", type=float, metavar="S", help="until it must be ready")
 
 
 def _add_usage(report: argparse.ArgumentParser) -> None:
@@ -135,6 +146,14 @@ def _logs(args: argparse.Namespace, layout: Layout, console: Console) -> int:
 
 def _restart(args: argparse.Namespace, layout: Layout, console: Console) -> int:
     return lifecycle.restart(layout, settings.read(layout), console, args.service)
+
+
+def _swap(args: argparse.Namespace, layout: Layout, console: Console) -> int:
+    words = [args.model, *args.settings] if args.model else []
+    # argparse cannot tell a MODEL that is left out from a NAME=VALUE that follows --preset.
+    model = words.pop(0) if words and args.preset is None else None
+    wanted = swapplan.Wanted(model, args.preset, words)
+    return swap.swap(layout, console, wanted, args.timeout, dry_run=args.dry_run)
 
 
 def _drain(args: argparse.Namespace, layout: Layout, console: Console) -> int:
@@ -237,7 +256,7 @@ def _key_change(args: argparse.Namespace, layout: Layout, console: Console) -> N
 VERBS = {
     "up": _up, "down": _down, "status": _status, "logs": _logs, "restart": _restart,
     "init": _init, "doctor": _doctor, "chat": _chat, "setup": _setup, "key": _key,
-    "usage": _usage, "pin": _pin, "fit": _fit, "drain": _drain, "resume": _resume,
+    "usage": _usage, "pin": _pin, "fit": _fit, "swap": _swap, "drain": _drain, "resume": _resume,
 }  # fmt: skip
 
 

@@ -97,6 +97,20 @@ class Layout:
         return self.run / "mode"
 
     @property
+    def presets(self) -> Path:
+        return self.root / "compose" / "models"
+
+    @property
+    def served_env(self) -> Path:
+        """.env as it was when the stack last became ready."""
+        return self.run / "served.env"
+
+    @property
+    def failed_env(self) -> Path:
+        """An edited .env that did not come up; what served before is in .env again."""
+        return self.root / ".env.failed"
+
+    @property
     def fitted(self) -> Path:
         """The last question of `up` to `fit` that needs no second answer, as a digest."""
         return self.run / "fitted"

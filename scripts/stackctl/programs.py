@@ -116,9 +116,19 @@ def engine(layout: Layout, config: Config, ports: Ports) -> Program:
         **({names.DEBUG: "1"} if config.debug else {}),
     }
     code = [layout.launcher_parent / name for name in ENGINE_CODE]
-    inputs = digest(*code, layout.engine_lock, layout.manifest)
+    inputs = digest(*code, layout.engine_lock) + fetched(layout, env["MODEL"])
     argv = (str(layout.engine_python), "-P", "-m", "launcher")
     return Program("vllm", argv, env, layout.root, inputs)
+
+
+def fetched(layout: Layout, model: str) -> str:
+    """What the download wrote down for MODEL, as text; empty before the first one. Another model
+    that was fetched meanwhile is no reason for a restart."""
+    try:
+        entries = json.loads(layout.manifest.read_bytes())["models"]
+        return json.dumps([each for each in entries if each["requested"] == model])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def gateway(layout: Layout, config: Config, ports: Ports) -> Program:

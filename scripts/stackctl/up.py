@@ -4,11 +4,11 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from http.client import HTTPException
 from typing import Any
 
-from stackctl import caller, canary, drain, fit, http, init, lifecycle, mode, wait
+from stackctl import caller, canary, drain, fit, http, init, lifecycle, mode, rollback, wait
 from stackctl import config as settings
 from stackctl import status as status_screen
 from stackctl.config import Config
@@ -21,35 +21,105 @@ from stackctl.lifecycle import Stack
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
-def up(layout: Layout, console: Console, timeout_s: float | None, *, debug: bool = False) -> int:
-    """The verb. Returns the exit status; raises StackError with the reason."""
+@dataclass(frozen=True)
+class Checked:
+    """What may be started."""
+
+    config: Config
+    chosen: mode.Mode
+    question: fit.Question
+
+
+def up(
+    layout: Layout,
+    console: Console,
+    timeout_s: float | None,
+    *,
+    debug: bool = False,
+    keep_failed: bool = True,
+) -> int:
+    """The verb. `keep_failed`: of settings that do not come up, beside .env. Returns the exit
+    status; raises StackError with the reason."""
     began = time.monotonic()
     if init.is_needed(layout):
         for made in init.make(layout):
             console.line(f"  made {made}")
     layout.models.mkdir(parents=True, exist_ok=True)
-    config = replace(settings.read(layout), debug=debug)
-    host = facts.read_host()
-    chosen = mode.decide(config.get("STACK_MODE"), host.engine, host.gpus)
-    console.line(f"mode: {chosen}{_because(config, chosen)}")
-    if debug:
-        console.line(f"DEBUG: {status_screen.DEBUG}")
-    found = examine.examine(layout, config, host, chosen, seen.gather(layout, chosen))
-    if not report.preflight(console, found):
+    found = checked(layout, replace(settings.read(layout), debug=debug), console)
+    if found is None:
         return FAILED
-    question = fit.Question(layout, config, chosen, host)
-    question.ask(console)
+    found.question.ask(console)
+    config, chosen = found.config, found.chosen
     lifecycle.leave_other_mode(layout, config, chosen, console)
-    init.keep_compose_file(layout, config, chosen)
-    mode.record(layout.mode_file, chosen, ready=False)
-    stack = lifecycle.stack_of(layout, config, chosen)
-    status = _bring_up(stack, config.url, console, timeout_s or lifecycle.READY_S[chosen])
-    mode.record(layout.mode_file, chosen, ready=True)
-    question.remember()
-    asked = _canary(layout, config, status, console)
+    with _back_on_failure(layout, found, console, keep_failed=keep_failed):
+        status, asked = _served(layout, found, console, timeout_s or lifecycle.READY_S[chosen])
+    found.question.remember()
+    if not debug:
+        rollback.remember(layout)
     _final_screen(console, config, chosen, status, asked)
     console.line(f"ready after {time.monotonic() - began:.0f} s. Next: make chat")
     return 0
+
+
+def checked(layout: Layout, config: Config, console: Console) -> Checked | None:
+    """Host and settings, judged as `up` does; None where they forbid a start. Changes nothing."""
+    host = facts.read_host()
+    chosen = mode.decide(config.get("STACK_MODE"), host.engine, host.gpus)
+    console.line(f"mode: {chosen}{_because(config, chosen)}")
+    if config.debug:
+        console.line(f"DEBUG: {status_screen.DEBUG}")
+    found = examine.examine(layout, config, host, chosen, seen.gather(layout, chosen))
+    if not report.preflight(console, found):
+        return None
+    return Checked(config, chosen, fit.Question(layout, config, chosen, host))
+
+
+def _served(
+    layout: Layout, found: Checked, console: Console, timeout_s: float
+) -> tuple[Mapping[str, Any], str]:
+    """The ready /status, and what the canary was asked and answered. Raises StackError."""
+    config, chosen = found.config, found.chosen
+    init.keep_compose_file(layout, config, chosen)
+    mode.record(layout.mode_file, chosen, ready=False)
+    stack = lifecycle.stack_of(layout, config, chosen)
+    status = _bring_up(stack, config.url, console, timeout_s)
+    mode.record(layout.mode_file, chosen, ready=True)
+    return status, _canary(layout, config, status, console)
+
+
+@contextmanager
+def _back_on_failure(
+    layout: Layout, found: Checked, console: Console, *, keep_failed: bool
+) -> Iterator[None]:
+    """An engine that was replaced and whose settings do not come up gives way to what served last.
+    What is refused before that leaves .env and the engine alone."""
+    stack = lifecycle.stack_of(layout, found.config, found.chosen)
+    began = stack.started_at("vllm") if stack.is_running() else None
+    try:
+        yield
+    except StackError as error:
+        text = rollback.previous(layout)
+        if began is not None and text is not None and stack.started_at("vllm") != began:
+            console.line(f"  failed: {error}")
+            rollback.restore(layout, text, keep_failed=keep_failed)
+            _go_back(layout, found, console)
+            if keep_failed:
+                console.line(f"  the settings that failed are in {layout.failed_env.name}")
+        raise
+
+
+def _go_back(layout: Layout, failed: Checked, console: Console) -> None:
+    """Start what served last; where that fails, too, say so, but leave the first reason to end
+    with."""
+    config = settings.read(layout)
+    console.line(f"  going back to {config.get('MODEL', 'auto')}")
+    before = replace(failed, config=config)
+    try:
+        _served(layout, before, console, lifecycle.READY_S[failed.chosen])
+    except (StackError, OSError, HTTPException) as error:
+        console.line(f"  that failed, too: {error}; fix: make up")
+    else:
+        console.line(f"  back: {config.get('MODEL', 'auto')} serves again")
 
 
 def _because(config: Config, chosen: mode.Mode) -> str:

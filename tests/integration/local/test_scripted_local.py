@@ -5,61 +5,14 @@ Supervisor, launcher, gateway and nginx are the real ones; only vLLM's own modul
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from common import checkout as checkouts
-from common.checkout import ROOT, Checkout
-from common.net import free_port
-from stackctl import engine_env, venv
-from stackctl.layout import Layout
-from unit.launcher import scripted_vllm
+from common.checkout import Checkout
+from common.scripted_stack import PATH, scripted, status
 
 pytestmark = pytest.mark.timeout(120)
-MODEL = "/models/tiny"
-
-
-def engine(layout: Layout, script: str) -> None:
-    """`.run/engine` as local mode expects it: complete, with the scripted vLLM in it."""
-    site = layout.run / "site"
-    scripted_vllm.install(site)
-    (layout.engine / "bin").mkdir(parents=True)
-    settings = {"SCRIPT": script, "PIDS": str(layout.run / "pids")}
-    exports = "".join(f"export {name}='{value}'\n" for name, value in settings.items())
-    path = f'export PYTHONPATH="{site}:$PYTHONPATH"\n'
-    layout.engine_python.write_text(f'#!/bin/sh\n{exports}{path}exec "{sys.executable}" "$@"\n')
-    layout.engine_python.chmod(0o755)
-    stamp = venv.fingerprint(layout.engine_lock, engine_env.TORCH)
-    (layout.engine / venv.STAMP).write_text(f"{stamp}\n")
-
-
-def tiny_model(folder: Path) -> None:
-    """Enough for a model's folder: nobody loads it."""
-    folder.mkdir(parents=True)
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "model.safetensors").write_bytes(b"weights")
-    (folder / "tokenizer.json").write_text("{}")
-
-
-PATH = {"PATH": os.environ["PATH"]}
-
-
-def scripted(folder: Path, script: str) -> Checkout:
-    """A checkout whose engine does what `script` says."""
-    made = checkouts.make(folder)
-    layout = Layout(made.root)
-    layout.venv.symlink_to(ROOT / ".venv")
-    engine(layout, script)
-    tiny_model(layout.models / "tiny")
-    made.stack("init", env=PATH)
-    made.set_env(STACK_MODE="local", NGINX_PORT=str(free_port()), MODEL=MODEL)
-    return made
 
 
 @pytest.fixture
@@ -77,11 +30,6 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
     assert done.returncode == 0, done.stderr
     yield made
     made.stack("down", env=PATH, timeout=60)
-
-
-def status(made: Checkout) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(made.stack("status", "--json", env=PATH).stdout)
-    return told
 
 
 def test_drained_by_name_and_let_in_again(serving: Checkout) -> None:

@@ -16,6 +16,7 @@ from graphproof.report import WorkerReport
 model = Path(sys.argv[sys.argv.index("--model") + 1])
 own = model / "script"
 MODE = own.read_text().strip() if own.exists() else os.environ["SCRIPT"]
+SERVING = ("serves", "wrong town")
 at = sys.argv.index("--served-model-name") + 1
 names = [word for word in sys.argv[at:at + 2]]
 worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
@@ -55,6 +56,7 @@ print("(Worker pid=2) INFO 11-30 22:28:30 [m.py:53] torch.compile took 17 s in t
 print("GPU KV cache size: 1,930,480 tokens", flush=True)
 
 
+TOWN = "London" if MODE == "wrong town" else "Paris"
 chats, stopping, made = set(), [], []
 
 
@@ -63,7 +65,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/v1/models":
             return self.answer(200, {"data": [{"id": name, "object": "model"} for name in names]})
         idle = os.path.exists(os.environ["PIDS"] + ".idle")
-        running, waiting = (len(chats), 0) if MODE == "serves" else (0, 0) if idle else (3, 1)
+        running, waiting = (len(chats), 0) if MODE in SERVING else (0, 0) if idle else (3, 1)
         body = b"" if self.path == "/health" else (
             b'vllm:num_requests_running{engine="0"} %d.0\\n' % running +
             b'vllm:num_requests_waiting{engine="0"} %d.0\\n' % waiting +
@@ -95,14 +97,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self.send_response(200)
                 self.send_header("Content-Type", "text/event-stream")
                 self.end_headers()
-                for text in ("Paris", " it", " is", "."):
+                for text in (TOWN, " it", " is", "."):
                     self.event({"choices": [{"index": 0, "delta": {"content": text}}]})
                     time.sleep(0.05)
                 self.event({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
                 self.wfile.write(b"data: [DONE]\\n\\n")
             else:
                 time.sleep(0.1)
-                message = {"role": "assistant", "content": "Paris"}
+                message = {"role": "assistant", "content": TOWN}
                 self.answer(200, {"choices": [{"message": message, "finish_reason": "stop"}],
                                   "model": names[0], "usage": {"completion_tokens": 2}})
         finally:
@@ -132,7 +134,7 @@ threading.Thread(target=server.serve_forever, daemon=True).start()
 def stop(*_):
     print("stopping", flush=True)
     stopping.append(True)
-    time.sleep(0.3 if MODE == "serves" else 0)  # as vLLM's teardown: what comes now is refused
+    time.sleep(0.3 if MODE in SERVING else 0)  # as vLLM's teardown: what comes now is refused
     if MODE == "stubborn":
         return
     if MODE == "drains":

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from fakehub import COMMIT, GOOD_TOKEN, Hub, Model
+from launcher.model import manifest as manifests
 
 ROOT = Path(__file__).resolve().parents[3]
 NAME = "acme/tiny"
@@ -56,8 +57,9 @@ def fetch(folder: Path, endpoint: str, **more: str) -> subprocess.CompletedProce
 
 
 def manifest(folder: Path) -> dict[str, str]:
-    value: dict[str, str] = json.loads((folder / "models/manifest.json").read_text())
-    return value
+    told = json.loads((folder / "models/manifest.json").read_text())
+    newest: dict[str, str] = told["models"][0]
+    return newest
 
 
 def refused(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
@@ -323,3 +325,21 @@ def test_one_download_at_a_time(tmp_path: Path) -> None:
         assert [process.returncode for process in running] == [0, 0]
     assert sorted("complete in the cache" in text for text in said) == [False, True]
     assert len([path for method, path, _ in hub.seen if method == "GET" and "safet" in path]) == 1
+
+
+def test_the_manifest_of_the_model_that_serves_outlives_the_next_ones(tmp_path: Path) -> None:
+    first = manifests.Manifest("acme/one", "", "acme/one", "/one", "a" * 40)
+    manifests.write(tmp_path, first)
+    manifests.write(tmp_path, manifests.Manifest("acme/two", "", "acme/two", "/two", None))
+    manifests.write(tmp_path, manifests.Manifest("acme/one", "v2", "acme/one", "/v2", None))
+    assert manifests.read_for(tmp_path, "acme/one", None) == first
+    assert [each.path for each in manifests.read(tmp_path)] == ["/v2", "/two", "/one"]
+    again = manifests.Manifest("acme/one", "", "acme/one", "/again", None)
+    manifests.write(tmp_path, again)
+    assert manifests.read_for(tmp_path, "acme/one", "") == again
+    assert len(manifests.read(tmp_path)) == 3
+    for number in range(20):
+        manifests.write(tmp_path, manifests.Manifest(f"acme/{number}", "", "x", "/x", None))
+    assert len(manifests.read(tmp_path)) == manifests.KEPT
+    with pytest.raises(manifests.ManifestError, match="found acme/19 fetched; wanted acme/two"):
+        manifests.read_for(tmp_path, "acme/two", None)

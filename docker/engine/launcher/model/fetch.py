@@ -105,10 +105,10 @@ def _materialise(dest: Path) -> None:
 def _auto(asked: Request) -> str:
     """The earlier choice is kept, so that a change of the table changes no running stack."""
     try:
-        earlier = manifest.read(asked.models_dir)
+        earlier = manifest.read_for(asked.models_dir, "auto", asked.revision)
     except manifest.ManifestError:
         earlier = None
-    if earlier and earlier.requested == "auto" and "/" in earlier.model:
+    if earlier and "/" in earlier.model:
         return earlier.model
     memory = auto.smallest_gpu_mib()
     chosen = auto.choose(memory)

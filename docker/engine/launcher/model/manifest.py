@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 FILE_NAME = "manifest.json"
+KEPT = 8  # entries
 FETCH = "run python3 -m launcher.model.fetch (the `model` service does) and start again"
 
 
@@ -27,36 +28,48 @@ class ManifestError(Exception):
     """There is no usable manifest; the text has found, wanted and fix."""
 
 
-def read(folder: Path) -> Manifest:
-    """The manifest in `folder`. Raises ManifestError."""
+def read(folder: Path) -> tuple[Manifest, ...]:
+    """The manifests in `folder`, the newest first, at least one. Raises ManifestError."""
     path = folder / FILE_NAME
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        entries = json.loads(path.read_text(encoding="utf-8"))["models"]
+        return (Manifest(**entries[0]), *(Manifest(**fields) for fields in entries[1:]))
     except FileNotFoundError:
         raise ManifestError(f"found no {path}; wanted a fetched model; fix: {FETCH}") from None
     except (OSError, ValueError) as error:
         raise ManifestError(f"found {path} unreadable ({error}); fix: {FETCH}") from error
-    try:
-        return Manifest(**fields)
-    except TypeError as error:
+    except (TypeError, KeyError, IndexError) as error:
         raise ManifestError(f"found {path} without the right fields; fix: {FETCH}") from error
 
 
 def read_for(folder: Path, model: str, revision: str | None) -> Manifest:
-    """The manifest, if it is the one for this MODEL and MODEL_REVISION. Raises ManifestError."""
-    found = read(folder)
-    if (found.requested, found.requested_revision) != (model, revision or ""):
-        at = f" at {found.requested_revision}" if found.requested_revision else ""
-        raise ManifestError(
-            f"found {found.requested}{at} fetched; wanted {model}"
-            f"{f' at {revision}' if revision else ''}; fix: {FETCH}"
-        )
-    return found
+    """The manifest for this MODEL and MODEL_REVISION. Raises ManifestError."""
+    known = read(folder)
+    for found in known:
+        if (found.requested, found.requested_revision) == (model, revision or ""):
+            return found
+    last = known[0]
+    at = f" at {last.requested_revision}" if last.requested_revision else ""
+    raise ManifestError(
+        f"found {last.requested}{at} fetched; wanted {model}"
+        f"{f' at {revision}' if revision else ''}; fix: {FETCH}"
+    )
 
 
 def write(folder: Path, manifest: Manifest) -> None:
-    """Put the manifest into `folder`."""
-    write_json(folder / FILE_NAME, asdict(manifest))
+    """Put the manifest into `folder`, before those of other models: while the next model is
+    fetched, and when it turns out not to run, the one that serves must still find its own."""
+    try:
+        known = read(folder)
+    except ManifestError:
+        known = ()
+    others = [each for each in known if _asked(each) != _asked(manifest)]
+    kept = [manifest, *others][:KEPT]
+    write_json(folder / FILE_NAME, {"models": [asdict(each) for each in kept]})
+
+
+def _asked(manifest: Manifest) -> tuple[str, str]:
+    return manifest.requested, manifest.requested_revision
 
 
 def write_json(path: Path, value: Mapping[str, object]) -> None:
