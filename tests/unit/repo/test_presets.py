@@ -12,7 +12,8 @@ from common.checkout import ROOT
 from common.presets import Preset
 from fit import plans
 from launcher.options import argv
-from stackctl import envfile, names
+from stackctl import envfile, names, swapplan
+from stackctl.layout import Layout
 
 # What belongs to a model. All of it in each preset, so that nothing of the model before is left.
 NAMES = [
@@ -52,6 +53,17 @@ def test_its_lines_are_plain_enough_for_any_reader(preset: Preset) -> None:
     assert max(len(line) for line in preset.text.splitlines()) <= 100
     shell = dict.fromkeys(NAMES, "of the shell")
     assert envfile.parse(preset.text, shell.get) == preset.values
+
+
+@each
+def test_a_swap_to_it_leaves_nothing_of_the_model_before(preset: Preset) -> None:
+    assert set(swapplan.OF_THE_MODEL) < set(NAMES)
+    old = dict.fromkeys(NAMES, "7") | {"SERVED_MODEL_NAME": "mine", "MAX_NUM_SEQS": "9"}
+    before = "".join(f"{name}={value}\n" for name, value in old.items())
+    wanted = swapplan.Wanted(model=None, preset=preset.name)
+    new = swapplan.changes(wanted, swapplan.preset(Layout(ROOT), preset.name))
+    after = envfile.parse(swapplan.edited(before, new), lambda _: None)
+    assert after == {**preset.values, "SERVED_MODEL_NAME": "mine", "MAX_NUM_SEQS": "9"}
 
 
 @each
