@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -44,13 +45,23 @@ def embedded_model(engine_python: str, scratch: Path) -> Path:
 
 
 class Running:
-    """The launcher over the real engine, with a fresh status for every question."""
+    """The launcher over the real engine, with a fresh status for every question. `ports`: of the
+    engine and of its status; None: free ones.
+    """
 
-    def __init__(self, python: str, folder: Path, model: Path, **environ: str) -> None:
+    def __init__(
+        self,
+        python: str,
+        folder: Path,
+        model: Path,
+        ports: tuple[int, int] | None = None,
+        **environ: str,
+    ) -> None:
         made = manifest.Manifest("auto", "", "SmolLM2-135M-Instruct", str(model), None)
         manifest.write(folder / "models", made)
-        self.engine = f"http://127.0.0.1:{(port := free_port())}"
-        self.status_url = f"http://127.0.0.1:{(status_port := free_port())}/"
+        self.ports = port, status_port = ports or (free_port(), free_port())
+        self.engine = f"http://127.0.0.1:{port}"
+        self.status_url = f"http://127.0.0.1:{status_port}/"
         self.errors = folder / "err"
         with self.errors.open("wb") as errors, (folder / "out").open("wb") as output:
             self.process = subprocess.Popen(
@@ -89,6 +100,13 @@ class Running:
             time.sleep(0.2)
         pytest.fail(f"not ready: {self.errors.read_text()}")
 
+    def kill(self) -> None:
+        """At once and with all of its processes, as when their container is killed."""
+        for pid in [*descendants(self.process.pid), self.process.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
     def stop(self) -> None:
         """In order, so that no process of the engine is left."""
         self.process.send_signal(signal.SIGTERM)
@@ -97,3 +115,15 @@ class Running:
         finally:
             self.process.kill()
             self.process.wait()
+
+
+def descendants(pid: int) -> list[int]:
+    """Its children, theirs, and so on."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # gone meanwhile
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = [pid]
+    for each in found:
+        found += [child for child, parent in parents.items() if parent == each]
+    return found[1:]

@@ -202,15 +202,17 @@ class FakeVLLM:
             again.listen(0)
 
     async def _cancel_all(self) -> None:
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        # A transport with unsent bytes would stay open for ever, one that was closed needs a turn
-        # or two of the loop: else the interpreter finds their sockets later, in some other test.
-        for writer in list(self._writers):
-            writer.transport.abort()
-        for _ in range(3):
+        """A connection that was just accepted becomes a task a turn of the loop later, and a
+        transport with unsent bytes would stay open for ever; one that was closed needs a turn or
+        two. Else the interpreter finds their sockets later, in some other test.
+        """
+        for _ in range(8):
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for writer in list(self._writers):
+                writer.transport.abort()
             await asyncio.sleep(0)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

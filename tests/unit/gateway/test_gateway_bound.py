@@ -155,6 +155,18 @@ def test_the_bound_is_the_sum_over_the_engines_that_are_ready() -> None:
     assert admission.slots == 64 + UNKNOWN
 
 
+def test_an_engine_that_is_passed_over_adds_nothing_while_another_serves() -> None:
+    admission = Admission(UNKNOWN, 10)
+    bound, one, two = AutoBound(admission), engine(0), engine(1)
+    bound.look(two, view(ready=True, most=32))
+    bound.look(one, view(ready=True, most=64))
+    one.ejected = True
+    bound.look(one, view(ready=True, most=64))
+    assert admission.slots == 32
+    bound.look(two, view(ready=False, most=32))
+    assert admission.slots == 64
+
+
 def test_an_engine_that_comes_back_begins_anew() -> None:
     admission = Admission(UNKNOWN, 10)
     bound, one = AutoBound(admission), engine(0)

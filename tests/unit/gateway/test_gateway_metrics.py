@@ -187,6 +187,20 @@ def test_failures_of_the_ledger_are_counted_once() -> None:
     assert counts == [0, 2, 2, 5]
 
 
+def test_ejections_are_counted_once() -> None:
+    seen = iter((0, 2, 2, 5))
+
+    def readings() -> Readings:
+        ejections = {(1, "gone"): next(seen)}
+        return Readings(0, 0, 1, (UpstreamReading(1, True, 0, True),), ejections=ejections)
+
+    one = Metrics(ROUTES, readings)
+    pages = [page(one) for _ in range(4)]
+    name = "gateway_upstream_ejections_total"
+    assert [value(each, name, upstream="1", cause="gone") for each in pages] == [0, 2, 2, 5]
+    assert value(pages[0], "gateway_upstream_ejected", upstream="1") == 1
+
+
 def test_series_are_there_before_their_first_request() -> None:
     found = page(made())
     for outcome, status in series.USUAL.items():
