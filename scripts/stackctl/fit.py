@@ -69,6 +69,9 @@ def check(layout: Layout, config: Config, chosen: Mode) -> list[Check]:
     words = (_here(layout, model), "--json")
     done = process.run([*PROGRAM, *words], env=env, cwd=layout.root, timeout=WAIT_S)
     told = _parse(done.out) if done.rc in {FITS, DOES_NOT} else {}
+    if told and chosen == "gpu" and not told.get("gpu"):
+        line = "MODEL: found no GPU whose memory is told; wanted one; fix: make fit A=--gpu"
+        return [of_line("model", line, "warn")]
     if told.get("fits"):
         return [Check("model", "ok", f"{model} fits: {told.get('reason')}")]
     line = f"{told.get('reason')}{_elsewhere(told)}" if told else done.last_line

@@ -7,7 +7,11 @@ from typing import Protocol
 from fit.gpus import Gpu
 from fit.judge import Question
 
-SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+# As the launcher's own (options/values.py), which knows this package and not the other way round.
+SUFFIXES = {
+    "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
+    "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40,
+}  # fmt: skip
 
 
 class Settings(Protocol):

@@ -16,6 +16,8 @@ from launcher.options import flags, uncounted
 from launcher.options.argv import CPU_KV_CACHE_BYTES
 from launcher.options.settings import Settings
 
+# A forecast ends no start: what it stumbles over, vLLM will judge.
+UNTOLD = (SourceError, ShapeError, OSError)
 CERTAIN = 0.95  # of the files' bytes are in memory in any case
 
 
@@ -26,7 +28,7 @@ def kv_tokens(settings: Settings, folder: Path) -> int | None:
     try:
         found = source.folder(folder)
         model = _model(found, settings)
-    except (SourceError, ShapeError):
+    except UNTOLD:
         return None
     return _on_cpu(settings, model) if settings.device == "cpu" else _on_gpu(settings, model)
 
@@ -42,7 +44,7 @@ def cannot_fit(settings: Settings, folder: Path) -> tuple[str, ...]:
     try:
         found = source.folder(folder)
         model = _model(found, settings)
-    except (SourceError, ShapeError):
+    except UNTOLD:
         return ()
     asked = question(settings, largest)
     own = model.size(asked.quantization).per_rank(asked.ranks)

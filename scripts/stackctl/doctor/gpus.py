@@ -22,6 +22,7 @@ THROTTLES = {
     "hw_slowdown": "heat or power",
     "sw_thermal_slowdown": "near its temperature limit",
 }
+KNOWN = "a tag of docs/engine.md (Versions and drivers) in VLLM_IMAGE"
 REPLACE = "replace the GPU (a new Droplet)"
 
 
@@ -34,6 +35,9 @@ def driver(layout: Layout, cards: Sequence[Card], image: str) -> list[Check]:
     named = ["--image", image] if image else []
     env = {"PYTHONPATH": str(layout.launcher_parent)}
     done = process.run([*command, *named], env=env, cwd=layout.root)
+    if done.rc == 0 and done.out.strip():
+        wanted = "an image whose CUDA is known"
+        return [Check("driver", "warn", f"{found}, and {done.last_line}", wanted, KNOWN)]
     if done.rc == 0:
         return [Check("driver", "ok", found)]
     return [of_line("driver", done.last_line)]

@@ -266,3 +266,17 @@ def test_no_output_breaks_the_readers(output: list[str]) -> None:
     for line in output:
         progress = phases.follow(progress, line)
     reasons.of_output(output)
+
+
+def test_the_version_is_vllms_and_nobody_elses() -> None:
+    engine = (
+        "(EngineCore pid=1) INFO 11-30 22:27:54 [core.py:1] Initializing a V1 LLM engine (v0.33.0)"
+    )
+    nccl = "(Worker pid=2) INFO 11-30 22:27:59 [pynccl.py:1] NCCL version 2.28.3+cuda13.0"
+    for lines in ([engine, nccl], [nccl, engine]):
+        progress = phases.Progress()
+        for line in lines:
+            progress = phases.follow(progress, line)
+        assert progress.engine_version == "0.33.0"
+    plain = "INFO 11-30 22:27:54 [x.py:1] vLLM server version 0.24.0, serving model /m"
+    assert phases.follow(phases.Progress(), plain).engine_version == "0.24.0"

@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from fit import asked
 from launcher import prediction
-from launcher.options import settings
+from launcher.options import settings, uncounted, values
 
 SMOL = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16",
@@ -155,3 +156,34 @@ def test_without_graphs_their_memory_is_the_caches(
     assert with_graphs is not None
     assert eager is not None
     assert eager > with_graphs
+
+
+@pytest.mark.parametrize("length", ["1T", "2t", "8k", "1M"])
+def test_every_size_that_settings_take_is_counted_and_ends_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: str
+) -> None:
+    given = loaded(MAX_MODEL_LEN=length, MAX_NUM_BATCHED_TOKENS=length)
+    card(tmp_path, monkeypatch, "NVIDIA H200, 143771 MiB, 9.0")
+    prediction.kv_tokens(given, folder)
+    assert (asked.tokens(length) or 0) >= 8000
+
+
+def test_the_suffixes_are_the_settings_own() -> None:
+    assert asked.SUFFIXES == values.SIZE_SUFFIXES
+
+
+def test_a_folder_that_cannot_be_read_ends_no_start(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    assert prediction.kv_tokens(loaded(ENGINE_DEVICE="cpu"), gone) is None
+    assert prediction.cannot_fit(loaded(), gone) == ()
+
+
+@pytest.mark.parametrize(
+    "flag",
+    ["--disable-hybrid-kv-cache-manager", "--enable-lora", "--kv-transfer-config={}",
+     "-dcp 2", "--enable-expert-parallel", "--kv-offloading-size 4"],
+)  # fmt: skip
+def test_what_changes_the_cache_is_not_predicted(folder: Path, flag: str) -> None:
+    given = loaded(ENGINE_DEVICE="cpu", VLLM_EXTRA_ARGS=flag)
+    assert prediction.kv_tokens(given, folder) is None
+    assert uncounted.any_of(given.extra_args)

@@ -32,6 +32,12 @@ def needs(image: str) -> versions.Needs:
         (OLDER, "525.60.13", True),
         ("vllm/vllm-openai:v0.30.0", "580.65.06", False),
         ("vllm/vllm-openai:v0.28.0-cu129", "525.60.13", False),
+        # Tags that move are as new as can be.
+        ("vllm/vllm-openai", "580.65.06", False),
+        ("vllm/vllm-openai:latest", "580.65.06", False),
+        ("vllm/vllm-openai:latest-x86_64", "580.65.06", False),
+        ("vllm/vllm-openai:nightly", "580.65.06", False),
+        (f"vllm/vllm-openai:nightly-{'a' * 40}", "580.65.06", False),
     ],
 )
 def test_what_an_image_needs(image: str, driver: str, tested: bool) -> None:
@@ -40,7 +46,7 @@ def test_what_an_image_needs(image: str, driver: str, tested: bool) -> None:
 
 @pytest.mark.parametrize(
     "image",
-    ["", "vllm/vllm-openai", "vllm/vllm-openai:latest", "mine/engine:v0.33.0", "x:v1",
+    ["", f"vllm/vllm-openai@sha256:{'0' * 64}", "mine/engine:v0.33.0", "x:v1",
      "vllm/vllm-openai:v0.12.0", "vllm/vllm-openai-cpu:v0.33.0", "vllm/vllm-openai:v0.40.0-cu149"],
 )  # fmt: skip
 def test_images_that_tell_nothing(image: str) -> None:

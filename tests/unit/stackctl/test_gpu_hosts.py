@@ -82,6 +82,19 @@ def test_the_image_for_an_old_driver_is_taken(checkout: Checkout) -> None:
     assert lines(doctor(checkout, "driver-535", **older)) == []
 
 
+@pytest.mark.parametrize("tag", ["latest", "nightly"])
+def test_an_old_driver_does_not_pass_with_a_tag_that_moves(checkout: Checkout, tag: str) -> None:
+    found = lines(doctor(checkout, "driver-535", VLLM_IMAGE=f"vllm/vllm-openai:{tag}"))
+    assert any(f"wanted 580.65.06 or newer for vllm/vllm-openai:{tag}" in line for line in found)
+
+
+def test_a_build_that_tells_nothing_of_its_cuda_is_not_called_good(checkout: Checkout) -> None:
+    image = f"vllm/vllm-openai@sha256:{'0' * 64}"
+    found = doctor(checkout, "driver-535", VLLM_IMAGE=image)
+    assert lines(found) == []
+    assert any("not judged, since nothing tells its CUDA" in line for line in lines(found, "warn"))
+
+
 def test_slices_serve_one_rank_with_a_warning_and_no_more(checkout: Checkout) -> None:
     one = doctor(checkout, "mig-two")
     assert lines(one) == []

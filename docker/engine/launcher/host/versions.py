@@ -18,6 +18,7 @@ FILE = Path(__file__).parents[2] / "versions.toml"
 # CUDA's major version → the oldest driver (minor-version compatibility).
 OLDEST_DRIVER = {12: "525.60.13", 13: "580.65.06"}
 TAG = re.compile(r"^v?(\d+)\.(\d+)\.(\d+)(?:-(.*))?$")
+MOVING = re.compile(r"(latest|nightly)(-[0-9a-f]{40})?|(latest|nightly)-(x86_64|aarch64)")
 FIRST_ON_CUDA_13 = (0, 20, 0)  # default images of vLLM; earlier ones are not judged
 
 
@@ -58,7 +59,7 @@ def of_image(matrix: tuple[Build, ...], image: str) -> Needs | None:
     for build in matrix:
         if tag and tag.partition("-x86_64")[0] == _tag(build.image):
             return Needs(image, build.cuda, build.driver, tested=True)
-    major = _cuda_of(tag)
+    major = max(OLDEST_DRIVER) if MOVING.fullmatch(tag) else _cuda_of(tag)
     if major is None:
         return None
     return Needs(image, str(major), OLDEST_DRIVER[major], tested=False)
@@ -67,7 +68,9 @@ def of_image(matrix: tuple[Build, ...], image: str) -> Needs | None:
 def _tag(image: str) -> str:
     name = image.partition("@")[0].rpartition("/")[2]
     repository, _, tag = name.partition(":")
-    return tag if repository == "vllm-openai" else ""
+    if repository != "vllm-openai":
+        return ""
+    return tag if tag or "@" in image else "latest"
 
 
 def _cuda_of(tag: str) -> int | None:
@@ -151,6 +154,8 @@ def main(arguments: list[str]) -> int:
     matrix = load()
     needs = of_image(matrix, args.image or matrix[0].image)
     line = problem(matrix, needs, args.driver) if needs else None
+    if needs is None and not args.json:
+        sys.stdout.write(f"{args.image}: not judged, since nothing tells its CUDA\n")
     if args.json:
         told = {"problem": line, "needs": asdict(needs) if needs else None}
         sys.stdout.write(json.dumps(told) + "\n")

@@ -9,8 +9,15 @@ WEIGHTS = (
     "offload-backend", "offload-params", "hf-overrides", "config",
 )  # fmt: skip
 # The KV cache has a size of its own, or holds something else.
-CACHE = ("kv-cache-memory-bytes", "num-gpu-blocks-override", "block-size", "speculative-config")
-ALIASES = {"-pp": "pipeline-parallel-size", "-sc": "speculative-config"}
+CACHE = (
+    "kv-cache-memory-bytes", "num-gpu-blocks-override", "block-size", "speculative-config",
+    "disable-hybrid-kv-cache-manager", "enable-lora", "kv-transfer-config", "kv-offloading-size",
+    "decode-context-parallel-size", "enable-expert-parallel",
+)  # fmt: skip
+ALIASES = {
+    "-pp": "pipeline-parallel-size", "-sc": "speculative-config",
+    "-dcp": "decode-context-parallel-size", "-ep": "enable-expert-parallel",
+}  # fmt: skip
 USUAL_TYPES = ("auto", "bfloat16", "float16", "half")
 
 

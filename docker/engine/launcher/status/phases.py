@@ -90,7 +90,12 @@ STEPS = (
     _step(r"^init engine .* took ([\d.]+) s", "warming", "warmed up in {0} s, opening the API"),
     _step(r"^Starting vLLM (?:API )?server", "warming", "opening the API"),
 )  # fmt: skip
-VERSION = re.compile(r"Initializing a V1 LLM engine \(v([^)]+)\)|\bversion (\d+\.\d+\S*)")
+# The engine's own line, and the API server's banner before it, with and without its picture. Other
+# parts tell a version, too (NCCL, for one).
+VERSION = re.compile(
+    r"Initializing a V1 LLM engine \(v([^)]+)\)"
+    r"|(?:█ +|\bvLLM (?:API )?server )version (\d+\.\d+[\w.+-]*)"
+)
 KV_CACHE = re.compile(r"^(?:GPU|CPU) KV cache size: ([\d,]+) tokens")
 COMPILING: tuple[tuple[Compiling, re.Pattern[str]], ...] = (
     ("compiled", re.compile(r"^(?:\[[^\]]*\] )?Compiling a graph for compile range")),
