@@ -15,6 +15,7 @@ from pathlib import Path
 from stackctl.template import Lookup, TemplateError, substitute
 
 BOM = "\ufeff"
+PLAIN = re.compile(r"[A-Za-z0-9_./:@,+=-]*")
 _SPACE = "\t\v\f\r \x85\xa0"  # a space that does not end a line
 _ESCAPE = re.compile(r"\\(?:[abcfnrtv$\"\\]|0\d{0,3})")
 _C_ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
@@ -137,15 +138,28 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def with_value(text: str, name: str, value: str) -> str:
-    """`text` with `name` set to `value`: its line is replaced, or one is added at the end. The
-    value must need no quotes (COMPOSE_FILE's never do)."""
+    """`text` with `name` set to `value`, written as it stands (`quoted`): its last line is
+    replaced, or one is added at the end. A byte-order mark and the ends of lines stay."""
     entry = f"{name}={value}"
-    pattern = re.compile(rf"^[ \t]*(?:export[ \t]+)?{re.escape(name)}[ \t]*[=:].*$", re.MULTILINE)
+    pattern = re.compile(
+        rf"^({BOM}?)[ \t]*(?:export[ \t]+)?{re.escape(name)}[ \t]*[=:][^\r\n]*", re.MULTILINE
+    )
     matches = list(pattern.finditer(text))
     if matches:
         last = matches[-1]
-        return text[: last.start()] + entry + text[last.end() :]
-    return text + ("" if not text or text.endswith("\n") else "\n") + entry + "\n"
+        return text[: last.start()] + last[1] + entry + text[last.end() :]
+    end = "\r\n" if "\r\n" in text else "\n"
+    return text + ("" if not text or text.endswith("\n") else end) + entry + end
+
+
+def quoted(value: str) -> str:
+    """A value without control characters as .env needs it. A quote inside single quotes cannot
+    follow a backslash, so such values go into double ones."""
+    if PLAIN.fullmatch(value):
+        return value
+    if "'" not in value:
+        return f"'{value}'"
+    return '"' + re.sub(r'([\\"$])', r"\\\1", value) + '"'
 
 
 def write_atomically(path: Path, text: str, mode: int) -> None:

@@ -18,6 +18,7 @@ from stackctl.ports import LOOPBACK, Ports
 from stackctl.supervisor import MARK, Managed
 
 DRAIN_S = 60  # the launcher's and gateway's own defaults
+HOLD_S = 120  # the gateway's
 MAX_BODY = "33554432"  # the gateway's default
 NO_ORIGINS = "none"  # a template's value is never empty
 STOP_MARGIN_S = 20
@@ -63,11 +64,19 @@ def managed(config: Config) -> tuple[Managed, ...]:
 
 def drain_s(config: Config) -> int:
     """Seconds that running answers have once a stop was asked for."""
-    text = config.get("GATEWAY_DRAIN_S", str(DRAIN_S))
+    return _seconds(config, "GATEWAY_DRAIN_S", DRAIN_S)
+
+
+def hold_s(config: Config) -> int:
+    """Seconds that a request waits for an engine."""
+    return _seconds(config, "GATEWAY_HOLD_S", HOLD_S)
+
+
+def _seconds(config: Config, name: str, default: int) -> int:
     try:
-        return min(86_400, max(0, int(float(text))))
+        return min(86_400, max(0, int(float(config.get(name, str(default))))))
     except (ValueError, OverflowError):
-        return DRAIN_S  # the gateway refuses it with its own line
+        return default  # the gateway refuses it with its own line
 
 
 def shell_env(config: Config) -> dict[str, str]:

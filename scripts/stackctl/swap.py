@@ -9,14 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 from stackctl import config as settings
-from stackctl import http, lifecycle, mode, rollback, swapplan, up
+from stackctl import http, lifecycle, mode, programs, rollback, swapplan, up
 from stackctl.config import Config
 from stackctl.console import Console
 from stackctl.errors import FAILED, USAGE, problem
 from stackctl.layout import Layout
 from stackctl.swapplan import Changes, Wanted
-
-HOLD_S = 120.0  # the gateway's default
 
 
 def swap(
@@ -28,6 +26,8 @@ def swap(
     dry_run: bool = False,
 ) -> int:
     """The verb. Returns the exit status; raises StackError with the reason."""
+    if not layout.env_file.exists():
+        raise problem("no .env", "a stack that was set up", "make up", USAGE)
     config = settings.read(layout)
     new = swapplan.changes(wanted, swapplan.preset(layout, wanted.preset))
     _check_shell(config, new)
@@ -101,9 +101,8 @@ def _plan(layout: Layout, config: Config, new: Changes) -> list[str]:
     chosen = mode.recorded(layout.mode_file)
     if chosen is None or not lifecycle.stack_of(layout, config, chosen).is_running():
         return [*lines, "plan: nothing runs, so this is a start"]
-    hold = float(config.get("GATEWAY_HOLD_S", str(HOLD_S)))
     told = http.get(lifecycle.address(layout, config, chosen), "/status").body
-    return [*lines, *_in_place(hold, _last_start(told))]
+    return [*lines, *_in_place(programs.hold_s(config), _last_start(told))]
 
 
 def _last_start(told: Mapping[str, Any]) -> float | None:
@@ -111,12 +110,12 @@ def _last_start(told: Mapping[str, Any]) -> float | None:
     return (told.get("start") or {}).get("seconds")
 
 
-def _in_place(hold_s: float, start_s: float | None) -> list[str]:
+def _in_place(hold_s: int, start_s: float | None) -> list[str]:
     """How the engine is replaced, for people."""
     took = "" if start_s is None else f"; the last start took {start_s:.0f} s"
     lines = [
         "plan: in place. The model before serves until the next one is on the disk; then it ends"
-        f" what it runs, and requests wait up to {hold_s:g} s (GATEWAY_HOLD_S){took}"
+        f" what it runs, and requests wait up to {hold_s} s (GATEWAY_HOLD_S){took}"
     ]
     if start_s is not None and start_s >= hold_s:
         lines.append("warning: a start takes longer than that; later requests get 503")

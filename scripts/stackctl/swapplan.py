@@ -1,6 +1,5 @@
 """What a swap changes in .env, decided before anything is touched. Pure, but for the presets."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +19,6 @@ OF_THE_MODEL = (
     "COMPILATION_CONFIG",
     "VLLM_EXTRA_ARGS",
 )
-PLAIN = re.compile(r"[A-Za-z0-9_./:@,+=-]*")
 UNSET = "(unset)"
 
 Changes = Mapping[str, str]  # an empty value unsets
@@ -81,30 +79,27 @@ def preset(layout: Layout, name: str | None) -> dict[str, str]:
 def edited(text: str, new: Changes) -> str:
     """.env with the new values, every other line as it is. Raises StackError where that cannot be
     done safely (a value that spans lines, for one)."""
-    before = envfile.parse(text.removeprefix(envfile.BOM), lambda _: None)
-    for name, value in new.items():
-        if value or before.get(name):
-            text = envfile.with_value(text, name, quoted(value))
-    after = envfile.parse(text.removeprefix(envfile.BOM), lambda _: None)
-    wanted = before | {name: value for name, value in new.items() if value or before.get(name)}
-    wrong = [name for name in {*wanted, *after} if after.get(name) != wanted.get(name)]
-    if wrong:
+    before = _parsed(text)
+    written = {name: value for name, value in new.items() if value or before.get(name)}
+    for name, value in written.items():
+        if not value.isprintable():
+            raise problem(f"{name}={value!r}", "a value on one line", "correct it", USAGE)
+        text = envfile.with_value(text, name, envfile.quoted(value))
+    try:
+        good = _parsed(text) == before | written
+    except envfile.EnvFileError:
+        good = False
+    if not good:
         raise problem(
-            f"{wrong[0]} in .env, which cannot be edited safely",
+            f"{', '.join(written)} in an .env that cannot be edited safely",
             "each setting on a line of its own",
-            "edit .env by hand, then make up",
+            "edit it by hand, then make up",
         )
     return text
 
 
-def quoted(value: str) -> str:
-    """As .env needs it. Raises StackError for what it cannot hold."""
-    if not value.isprintable():
-        raise problem(f"{value!r}", "a value on one line", "correct it", USAGE)
-    if PLAIN.fullmatch(value):
-        return value
-    escaped = value.replace("'", "\\'")
-    return f"'{escaped}'"
+def _parsed(text: str) -> dict[str, str]:
+    return envfile.parse(text.removeprefix(envfile.BOM), lambda _: None)
 
 
 def shown(before: Mapping[str, str], new: Changes) -> list[str]:

@@ -8,13 +8,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Iterator
 
 import httpx
 import pytest
+from common.callers import Callers
 from common.docker_project import BUILD_S, Project, wait_until
+from common.local_stack import MODEL
 
 pytestmark = [pytest.mark.docker, pytest.mark.engine, pytest.mark.timeout(1800)]
 
@@ -177,6 +180,35 @@ def test_engine_that_dies_comes_back(stack: Project, auth: dict[str, str]) -> No
     wait_until(lambda: readiness(stack) == 200, ENGINE_START_S, "ready again")
     assert stack.inspect("vllm")["RestartCount"] >= 1
     assert [ask(stack, auth).status_code for _ in range(3)] == [200] * 3
+
+
+def test_drained_by_name_and_let_in_again(stack: Project) -> None:
+    stack.stack("drain", "vllm", timeout=120)
+    assert readiness(stack) == 503
+    stack.stack("resume", "vllm")
+    assert readiness(stack) == 200
+
+
+def test_swap_under_load_there_and_not_there(stack: Project) -> None:
+    """A model that does not come up gives way to the one before; the next one serves. No request
+    fails, and neither the gateway nor nginx is made anew."""
+    shutil.copytree(MODEL, stack.root / ".run/models/second", symlinks=False)
+    before = {name: stack.container(name) for name in LONG_RUNNING}
+    env = (stack.root / ".env").read_bytes()
+    key = stack.stack("key", "show", "default").stdout.strip()
+    with Callers(int(stack.url.rpartition(":")[2]), key, loops=2, every_s=2) as clients:
+        failed = stack.stack("swap", "/models/second", "MAX_MODEL_LEN=999999", check=False,
+                             timeout=3 * ENGINE_START_S)  # fmt: skip
+        assert failed.returncode == 1
+        assert "User-specified max_model_len (999999)" in failed.stderr.splitlines()[-1]
+        assert "back: auto serves again" in failed.stdout
+        assert (stack.root / ".env").read_bytes() == env
+        stack.stack("swap", "/models/second", timeout=2 * ENGINE_START_S)
+    assert clients.failed == []
+    assert clients.models == {"SmolLM2-135M-Instruct", "second"}
+    after = {name: stack.container(name) for name in LONG_RUNNING}
+    changed = {name for name in LONG_RUNNING if before[name] != after[name]}
+    assert changed == {"vllm"}
 
 
 def test_down_leaves_nothing_running(stack: Project) -> None:
