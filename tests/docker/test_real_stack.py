@@ -197,8 +197,8 @@ def test_swap_under_load_there_and_not_there(stack: Project) -> None:
     env = (stack.root / ".env").read_bytes()
     key = stack.stack("key", "show", "default").stdout.strip()
     with Callers(int(stack.url.rpartition(":")[2]), key, loops=2, every_s=2) as clients:
-        failed = stack.stack("swap", "/models/second", "VLLM_EXTRA_ARGS=--dtype nonsense", check=False,
-                             timeout=3 * ENGINE_START_S)  # fmt: skip
+        broken = ("swap", "/models/second", "VLLM_EXTRA_ARGS=--dtype nonsense")
+        failed = stack.stack(*broken, check=False, timeout=3 * ENGINE_START_S)
         assert failed.returncode == 1
         assert "--dtype" in failed.stderr.splitlines()[-1]
         assert "back: auto serves again" in failed.stdout
