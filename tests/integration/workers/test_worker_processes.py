@@ -10,10 +10,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from common.fake_vllm import FakeVLLM
+from common.load import counted
 from common.rawhttp import build, once
 from common.script import DONE, Pause, Repeat, Send, chunk, delta_event, finish_event, sse_head
 from common.servers import (
@@ -88,6 +90,29 @@ def test_slots_are_exact_over_workers(start: Start, fake: FakeVLLM) -> None:
     assert len(spans) == 24
     most = max(sum(begun <= at < ended for begun, ended in spans) for at, _ in spans)
     assert most == 3
+
+
+def test_what_is_held_is_one_queue_over_workers(start: Start, fake: FakeVLLM) -> None:
+    """Longer than the queue time, and past its size at once refused; then all are served."""
+    gateway = start(max_concurrency=2, queue_size=6, queue_timeout_s=1, hold_s=60)
+    fake.behaviour.health = 503
+    wait_until(lambda: counted(gateway, "gateway_upstream_ready") == 0, 10)
+    wait_until(lambda: all(not_ready(gateway) for _ in range(20)), 10)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(gateway.client(timeout_s=60)) for _ in range(10)]
+        for client in clients:
+            client.send(build("POST", CHAT, AUTH, b"{}"))
+        wait_until(lambda: counted(gateway, "gateway_requests_queued") == 6)
+        wait_until(lambda: counted(gateway, "gateway_rejected_total", reason="overloaded") == 4)
+        time.sleep(1.5)
+        assert counted(gateway, "gateway_requests_queued") == 6
+        fake.behaviour.health = 200
+        replies = [client.read_body(client.read_head()) for client in clients]
+    assert sorted(reply.status for reply in replies) == [200] * 6 + [503] * 4
+
+
+def not_ready(gateway: GatewayProcess) -> bool:
+    return once(gateway.port, "GET", "/readyz").status == 503
 
 
 def test_a_killed_workers_slots_come_back(start: Start, fake: FakeVLLM) -> None:
