@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from common.crowd import Result, until, visit
+from common.crowd import Result, enter, until
 from common.events import the_error
 from common.load import REQUEST, counted, idle
 from common.net import free_port
@@ -78,11 +78,20 @@ class Crowd:
     stopped: bool = False
     streams: list[Result] = field(default_factory=list)
     unary: list[Result] = field(default_factory=list)
+    live: dict[int, Result] = field(default_factory=dict)
 
     async def client(self, number: int) -> None:
         request, seen = (REQUEST, self.streams) if number % 2 else (UNARY, self.unary)
         while not self.stopped:
-            seen.append(await visit(self.port, request))
+            visitor = await enter(self.port, request)
+            self.live[number] = visitor.result
+            await visitor.ended
+            seen.append(visitor.result)
+
+    @property
+    def begun(self) -> int:
+        """Streams that are in their middle."""
+        return sum(1 for one in self.live.values() if EVENTS[3] in one.body and not one.whole)
 
 
 @pytest.fixture
@@ -101,8 +110,8 @@ def is_in(gateway: PlainGateway, index: int) -> bool:
 
 
 def test_killed_engines_lose_only_what_had_begun(engines: list[EngineProcess], keys: Path) -> None:
-    """Every other kill meets an engine that has just come back: its requests are on fresh
-    connections, without a byte of an answer yet.
+    """Every other kill meets streams in their middle; each of the others an engine that has just
+    come back: its requests are on fresh connections, without a byte of an answer yet.
     """
     upstreams = ",".join(one.url for one in engines)
     with PlainGateway(keys, upstreams, max_concurrency=600) as gateway:
@@ -122,7 +131,7 @@ async def play(crowd: Crowd, engines: list[EngineProcess], gateway: PlainGateway
         for turn in range(KILLS):
             index = turn // 2 % 2
             if turn % 2 == 0:
-                await asyncio.sleep(0.05 * turn)
+                await until(lambda: crowd.begun > CLIENTS // 4)
             engines[index].kill()
             await asyncio.sleep(0.2)
             await asyncio.to_thread(engines[index].start)
