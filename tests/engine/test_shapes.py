@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fit import packing
 from unit.fit import models
 from unit.fit.vllm_says import holds
 
@@ -41,3 +42,21 @@ def _folder(root: Path, name: str, ranks: int) -> dict[str, Any]:
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(models.load(name)))
     return {"model": name, "folder": str(folder), "ranks": ranks}
+
+
+def test_what_is_made_while_loading_is_vllms_own_list(engine_python: str, tmp_path: Path) -> None:
+    """Names that --quantization takes for 16-bit weights, and those that leave linear layers be."""
+    script = (
+        "import json; from vllm.config import quantization as q;"
+        "print(json.dumps({name: args.linear is not None"
+        " for name, args in q._ONLINE_SHORTHANDS.items()}))"
+    )
+    done = subprocess.run(
+        [engine_python, "-c", script], capture_output=True, text=True, timeout=120, check=False,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "VLLM_LOGGING_LEVEL": "ERROR"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    linear = json.loads(done.stdout.splitlines()[-1])
+    assert {*linear, "fp8"} == set(packing.AT_LOAD)
+    alone = {name for name, packs in linear.items() if not packs}
+    assert alone <= set(packing.EXPERTS_ALONE)

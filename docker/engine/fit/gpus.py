@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from fit.plans import Table
 
-QUERY = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
+FIELDS = "name,memory.total,mig.mode.current"
+QUERY = ("nvidia-smi", f"--query-gpu={FIELDS}", "--format=csv,noheader,nounits")
 MIB = 2**20
 SMALLEST_MIB = 1024  # a lower number means gigabytes
 
@@ -73,7 +74,12 @@ def seen() -> list[Gpu]:
 
 
 def parse(listing: str) -> list[Gpu]:
-    """From the query's lines; cards whose memory is not told ([N/A]) are left out."""
-    rows = [line.rpartition(",") for line in listing.splitlines()]
-    cards = [(name.strip(), int(size)) for name, _, size in rows if size.strip().isdecimal()]
+    """From the query's lines. Cards whose memory is not told ([N/A]) are left out, and those that
+    are cut into slices (MIG): an engine gets one slice, whose size is not told here."""
+    rows = [[part.strip() for part in line.rsplit(",", 2)] for line in listing.splitlines()]
+    cards = [
+        (row[0], int(row[1]))
+        for row in rows
+        if len(row) > 1 and row[1].isdecimal() and row[2:] != ["Enabled"]
+    ]
     return [Gpu(name, size * MIB, len(cards)) for name, size in cards]

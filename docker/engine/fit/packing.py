@@ -16,9 +16,14 @@ BITS = {
     "fp8_per_tensor": 8.03, "fp8_per_block": 8.03, "fp8_per_channel": 8.03,
     "int8_per_channel_weight_only": 8.03, "mxfp8": 8.25, "modelopt_mxfp8": 8.25,
 }  # fmt: skip
-# What vLLM makes of 16-bit weights while it loads them (config/quantization.py). Plain fp8 is for
-# weights that are in that form: 0.32 and newer refuse it for others.
-AT_LOAD = ("fp8_per_tensor", "fp8_per_block", "fp8_per_channel", "int8_per_channel_weight_only")
+# What vLLM makes of 16-bit weights while it loads them (config/quantization.py; plain fp8 is an old
+# name of fp8_per_tensor). A test holds the names against vLLM's own.
+AT_LOAD = (
+    "fp8_per_tensor", "fp8_per_block", "fp8_per_channel", "mxfp8", "mxfp4",
+    "int8_per_channel_weight_only", "nvfp4_per_token", "fp8",
+)  # fmt: skip
+# Of these vLLM packs the experts alone; a model without experts gets no smaller.
+EXPERTS_ALONE = ("mxfp4", "int8_per_channel_weight_only", "nvfp4_per_token", "experts_int8")
 # Other names of one form, which vLLM takes for it.
 FORMS = {
     "awq_marlin": "awq", "auto_awq": "awq", "gptq_marlin": "gptq", "auto_gptq": "gptq",
@@ -40,8 +45,12 @@ def _plain(name: object) -> str:
 
 
 def method(config: Mapping[str, Any]) -> str:
-    """The form's name in a model's own config."""
-    return _plain(config.get("quant_method") or config.get("quant_algo"))
+    """The form's name in a model's own config; ModelOpt's kinds differ in their algorithm."""
+    name, algorithm = _plain(config.get("quant_method")), _plain(config.get("quant_algo"))
+    if name == "modelopt":
+        kinds = {"mxfp8": "modelopt_mxfp8", "fp4": "modelopt_fp4"}
+        return next((form for mark, form in kinds.items() if mark in algorithm), name)
+    return name or algorithm
 
 
 def bits(config: Mapping[str, Any] | None, asked: str | None) -> tuple[str, float | None]:

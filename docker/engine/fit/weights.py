@@ -103,7 +103,7 @@ def from_shape(shape: Shape, quantization: str | None = None) -> Size:
     found = count(shape)
     method, bits = packing.bits(shape.quantization, quantization)
     packed = bits / 8 if bits else PLAIN
-    linear = PLAIN if method == "mxfp4" else packed  # gpt-oss packs its experts alone
+    linear = PLAIN if method in packing.EXPERTS_ALONE else packed
     total = (
         (found.embedding + found.small) * PLAIN
         + (found.attention + found.dense) * linear
@@ -122,10 +122,11 @@ def from_files(
     if shape.quantization is not None:
         return _like(by_shape, file_bytes, shape)
     loaded = file_bytes - wide_bytes // 2
-    _, bits = packing.bits(None, quantization)
+    method, bits = packing.bits(None, quantization)
     if bits is not None:
         found = count(shape)
-        loaded = round(loaded * (1 - found.linear / found.total * (1 - bits / 16)))
+        packed = found.experts if method in packing.EXPERTS_ALONE else found.linear
+        loaded = round(loaded * (1 - packed / found.total * (1 - bits / 16)))
     return _like(by_shape, loaded, shape)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import models
 import pytest
-from fit import kvcache, memory, weights
+from fit import kvcache, memory, packing, weights
 from fit.judge import Model, Question, measure
 from fit.memory import GIB, MIB
 from fit.remedy import judge
@@ -256,8 +256,7 @@ def test_what_ranks_can_divide(config: dict[str, Any], ranks: int) -> None:
 
 @pytest.mark.parametrize(
     ("config", "asked", "words"),
-    [  # vLLM 0.32 and newer: fp8 is for weights that are in that form
-        (models.LLAMA_8B, "fp8", "fix: leave QUANTIZATION empty, or set it to fp8_per_tensor"),
+    [
         (models.LLAMA_8B, "awq", "found QUANTIZATION=awq and weights that are not quantised"),
         (models.QWEN25_7B_AWQ, "gptq", "a model in the form awq; wanted its own"),
     ],
@@ -266,6 +265,36 @@ def test_quantisation_that_cannot_be_had(config: dict[str, Any], asked: str, wor
     found = judge(model(config), question(quantization=asked))
     assert not found.fits
     assert words in found.reason
+
+
+@pytest.mark.parametrize("asked", sorted(packing.AT_LOAD))
+def test_what_is_made_while_loading_can_be_had(asked: str) -> None:
+    """A model without experts gets no smaller where vLLM packs experts alone."""
+    shape = read(models.LLAMA_8B)
+    whole, packed = weights.from_shape(shape), weights.from_shape(shape, asked)
+    assert (packed.total == whole.total) is (asked in packing.EXPERTS_ALONE)
+    from_files = weights.from_files(shape, whole.total, quantization=asked)
+    assert abs(from_files.total / packed.total - 1) < 0.01
+    assert measure(model(models.LLAMA_8B), question(quantization=asked)).fits
+
+
+def test_experts_are_packed_where_they_alone_are() -> None:
+    shape = read(models.QWEN3_30B_A3B)
+    whole = weights.from_shape(shape).total
+    alone = weights.from_shape(shape, "int8_per_channel_weight_only").total
+    every = weights.from_shape(shape, "fp8_per_tensor").total
+    assert every < alone < 0.6 * whole
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "form"),
+    [("FP8", "modelopt"), ("NVFP4", "modelopt_fp4"), ("MXFP8", "modelopt_mxfp8")],
+)
+def test_modelopts_kinds_may_be_named(algorithm: str, form: str) -> None:
+    own = {"quant_method": "modelopt", "quant_algo": algorithm}
+    assert packing.method(own) == form
+    config = models.LLAMA_8B | {"quantization_config": own}
+    assert measure(model(config), question(quantization=form)).fits
 
 
 def test_quantisation_that_can_be_had() -> None:

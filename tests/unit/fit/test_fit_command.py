@@ -14,6 +14,7 @@ from typing import Any
 
 import models
 import pytest
+from fit import gpus
 
 ROOT = Path(__file__).parents[3]
 TOKEN = "hf_thisisatoken"
@@ -154,6 +155,13 @@ def test_the_gpu_of_this_host_by_nvidia_smi(folder: Path, tmp_path: Path) -> Non
     smi.chmod(0o755)
     found = told(run(str(folder), "--context", "4096", "--json", path=f"{smi.parent}:/bin"))
     assert found["gpu"] == {"name": "NVIDIA L40S", "bytes": 46068 * 2**20, "count": 1}
+
+
+def test_a_gpu_in_slices_is_not_taken_for_a_whole_one() -> None:
+    lines = ("NVIDIA H200, 143771, Disabled", "NVIDIA H200, 143771, Enabled", "X, [N/A], [N/A]")
+    found = gpus.parse("\n".join(lines))
+    assert [(card.total, card.count) for card in found] == [(143771 * 2**20, 1)]
+    assert gpus.parse("NVIDIA L4, 23034, [N/A]")[0].name == "NVIDIA L4"
 
 
 def test_without_a_gpu_plans_are_judged(folder: Path) -> None:

@@ -118,7 +118,12 @@ def gpu(checkout: Checkout, fake: Fake, hub: str, container_toolkit: None) -> Ch
         "nvidia-smi",
         [
             (["--query-gpu=index,name"], 0, "0, NVIDIA GeForce RTX 4090\n", ""),
-            (["--query-gpu=name,memory.total"], 0, "NVIDIA GeForce RTX 4090, 24564\n", ""),
+            (
+                ["--query-gpu=name,memory.total,mig.mode.current"],
+                0,
+                "NVIDIA GeForce RTX 4090, 24564, [N/A]\n",
+                "",
+            ),
             (["--query-gpu=memory.total"], 0, "24564\n", ""),
         ],
     )
