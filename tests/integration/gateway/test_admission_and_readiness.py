@@ -12,7 +12,7 @@ import pytest
 from common.fake_vllm import Behaviour, FakeVLLM
 from common.net import free_port
 from common.rawhttp import Client, build, once
-from common.script import Fin, Pause, Send, Step, answer, sse_head, stream
+from common.script import Fin, Pause, Send, Step, answer, sse_head
 from common.servers import AUTH, CHAT, KEY, GatewayProcess, wait_until, write_keys
 
 Start = Callable[..., GatewayProcess]
@@ -296,13 +296,12 @@ def test_the_least_busy_engine_is_used(start: Start) -> None:
         gateway = start(f"{first.url},{second.url}")
         wait_until(lambda: all(each["reachable"] for each in gateway.status()["engines"]))
         for fake in (first, second):
-            fake.behaviour.script = stream("a", interval_s=0.3)
-        clients = [gateway.client() for _ in range(6)]
-        for client in clients:
-            client.send(build("POST", CHAT, AUTH, STREAM))
-        for client in clients:
-            assert client.read_body(client.read_head()).whole
-            client.socket.close()
+            fake.behaviour.script = (Send(sse_head()), Pause(60))
+        with ExitStack() as stack:
+            for number in range(1, 7):
+                client = stack.enter_context(gateway.client())
+                client.send(build("POST", CHAT, AUTH, STREAM))
+                wait_until(lambda n=number: len(first.requests) + len(second.requests) == n)  # type: ignore[misc]
         assert (len(first.requests), len(second.requests)) == (3, 3)
 
 
