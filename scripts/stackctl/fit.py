@@ -119,7 +119,8 @@ class Question:
     def _untold(self, done: process.Result, console: Console) -> None:
         """A name that the hub does not know, or a gated one, ends a first start at once; later,
         the model may be here already."""
-        if self._fresh and done.last_line.startswith(ABOUT_THE_MODEL):
+        about = done.rc == BAD_INPUT and done.last_line.startswith(ABOUT_THE_MODEL)
+        if self._fresh and about:
             raise StackError(done.last_line)
         console.line(f"  note: whether the model fits is not known: {done.last_line[:300]}")
 

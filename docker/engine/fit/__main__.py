@@ -75,8 +75,10 @@ def main(arguments: list[str], environ: Mapping[str, str]) -> int:
     except SettingsError as error:
         return _said("\n".join(error.lines), BAD_INPUT)
     except SourceError as error:
-        return _said(str(error), UNKNOWN if error.unreachable else BAD_INPUT)
-    except (GpuError, ShapeError, FetchError) as error:
+        return _said(str(error), UNKNOWN if error.untold else BAD_INPUT)
+    except ShapeError as error:
+        return _said(str(error), UNKNOWN)
+    except (GpuError, FetchError) as error:
         return _said(str(error), BAD_INPUT)
 
 

@@ -32,11 +32,13 @@ CODES = {"GatedRepo": 403, "RepoNotFound": 404, "RevisionNotFound": 404}
 
 
 class HubError(Exception):
-    """One line. `unreachable`: no answer at all."""
+    """One line. `unreachable`: no answer at all, or no such file in a repository that is there.
+    `status`: the hub's."""
 
-    def __init__(self, line: str, *, unreachable: bool = False) -> None:
+    def __init__(self, line: str, *, unreachable: bool = False, status: int = 0) -> None:
         super().__init__(line)
         self.unreachable = unreachable
+        self.status = status
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,18 @@ class Hub:
         return Listing(sizes, _wide_bytes(answer))
 
     def file(self, model: str, revision: str | None, name: str) -> bytes:
-        """The bytes of a small file. Raises HubError."""
+        """The bytes of a small file of a repository that was listed. Raises HubError."""
         at = _quoted(revision or "main")
-        return self._get(f"/{_quoted(model)}/resolve/{at}/{name}", model)
+        try:
+            return self._get(f"/{_quoted(model)}/resolve/{at}/{name}", model)
+        except HubError as error:
+            if error.status != 404:
+                raise
+            raise HubError(
+                f"MODEL: found no {name} in {model}; wanted a model in Hugging Face form, whose"
+                " size can be told; fix: none needed where vLLM runs it",
+                unreachable=True,
+            ) from error
 
     def _json(self, path: str, model: str) -> Any:  # noqa: ANN401 - whatever the hub sends
         try:
@@ -100,7 +111,7 @@ class Hub:
 
     def _refused(self, status: int, model: str) -> HubError:
         if status in REFUSALS:
-            return HubError(f"MODEL: {model}: found {REFUSALS[status]}")
+            return HubError(f"MODEL: {model}: found {REFUSALS[status]}", status=status)
         line = f"hub: found status {status} from {self.endpoint}; wanted 200; fix: try again later"
         return HubError(line, unreachable=status >= 500)
 

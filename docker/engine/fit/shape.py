@@ -143,8 +143,8 @@ def _count(config: Mapping[str, Any], *names: str) -> int:
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
     raise ShapeError(
-        f"MODEL: found no {names[0]} in the model's config.json; wanted a language model in Hugging"
-        " Face form; fix: choose another MODEL"
+        f"MODEL: found no {names[0]} in the model's config.json; wanted a decoder with attention,"
+        " whose memory can be told; fix: none needed where vLLM runs it"
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import models
 import pytest
-from fit import gpus
+from fit import gpus, source
 
 ROOT = Path(__file__).parents[3]
 TOKEN = "hf_thisisatoken"
@@ -27,6 +27,8 @@ class Answers(BaseHTTPRequestHandler):
         gated = "gated/model" in self.path
         if gated and self.headers.get("Authorization") != f"Bearer {TOKEN}":
             self._send(401, b"{}")
+        elif "params/model" in self.path and not self.path.endswith("/config.json"):
+            self._send(200, json.dumps({"siblings": [{"rfilename": "params.json"}]}).encode())
         elif "open/model" in self.path or gated:
             self._send(200, self._content())
         elif "modelopt/model" in self.path:
@@ -255,7 +257,68 @@ def test_options_that_mean_nothing(folder: Path, option: tuple[str, str]) -> Non
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"hidden_size": 1}'])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"hidden_size": 1},
+        {"model_type": "whisper", "d_model": 1280, "encoder_layers": 32, "vocab_size": 51866},
+        {"model_type": "mamba", "hidden_size": 2560, "num_hidden_layers": 64, "vocab_size": 50280},
+    ],
+)
+def test_what_this_arithmetic_does_not_know_is_not_refused(
+    folder: Path, config: dict[str, Any]
+) -> None:
+    (folder / "config.json").write_text(json.dumps(config))
+    done = run(str(folder), "--gpu", "h100")
+    assert done.returncode == 3
+    assert "wanted a decoder with attention, whose memory can be told" in done.stderr
+
+
+def test_a_folder_in_another_form_is_not_refused(tmp_path: Path) -> None:
+    (tmp_path / "params.json").write_text("{}")
+    assert run(str(tmp_path), "--gpu", "h100").returncode == 3
+    assert run(str(tmp_path / "gone"), "--gpu", "h100").returncode == 2
+
+
+def test_a_repository_in_another_form_is_not_refused(hub: str) -> None:
+    done = run("params/model", "--gpu", "h100", HF_ENDPOINT=hub)
+    assert done.returncode == 3
+    assert "found no config.json in params/model" in done.stderr
+
+
+GIB = 2**30
+SHARDS = {f"model-0000{n}-of-00002.safetensors": 8 * GIB for n in (1, 2)}
+
+
+@pytest.mark.parametrize("stray", ["merged.safetensors", "model.safetensors"])
+def test_files_that_the_index_does_not_name_do_not_count(folder: Path, stray: str) -> None:
+    for name, size in {**SHARDS, stray: 16 * GIB}.items():
+        with (folder / name).open("wb") as sparse:
+            sparse.truncate(size)
+    found = told(run(str(folder), "--gpu", "h100", "--context", "4096", "--json"))
+    assert found["weights_bytes"] == 32 * GIB  # vLLM loads all of them
+    index = {"weight_map": {str(n): name for n, name in enumerate(SHARDS)}}
+    (folder / source.INDEX).write_text(json.dumps(index))
+    found = told(run(str(folder), "--gpu", "h100", "--context", "4096", "--json"))
+    assert found["weights_bytes"] == 16 * GIB
+
+
+@pytest.mark.parametrize(
+    ("files", "whole"),
+    [
+        (["model.safetensors"], True),
+        (list(SHARDS), True),
+        ([*SHARDS, "merged.safetensors"], False),
+        (["a-00001-of-00001.safetensors", "b-00001-of-00001.safetensors"], False),
+        (["model-00001-of-00002.safetensors", "model-00001-of-00003.safetensors"], False),
+        ([], False),
+    ],
+)
+def test_when_the_index_of_a_repository_is_needed(files: list[str], whole: bool) -> None:
+    assert source.is_one_set(files) is whole
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{"])
 def test_configs_that_mean_nothing(folder: Path, content: str) -> None:
     (folder / "config.json").write_text(content)
     done = run(str(folder), "--gpu", "h100")
